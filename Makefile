@@ -78,7 +78,7 @@ lint: $(DEV) ## check style, types, imports, the Dockerfile, migrations and the 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/hadolint docker/Dockerfile tidemark/project/Dockerfile.txt
+	$(BIN)/hadolint docker/Dockerfile tidegauge/project/Dockerfile.txt
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	$(MKDOCS) build --strict --site-dir $(VENV)/site
 
@@ -93,14 +93,14 @@ requirements: $(DEV) ## pin the dependencies in pyproject.toml; options go in AR
 	$(COMPILE) $(ARGS) --all-extras --output-file requirements.txt pyproject.toml
 	$(COMPILE) $(ARGS) --output-file requirements-dev.txt --group dev --constraint requirements.txt
 
-clean: ## remove .venv and caches, but not the data in .tidemark
+clean: ## remove .venv and caches, but not the data in .tidegauge
 	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A failed attempt leaves a folder without pip, as on Debian without python3-venv.
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Tidemark needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=/path/to/python3.11"; exit 1; }
+		{ echo "Tidegauge needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "$(PYTHON) cannot create a virtual environment: apt-get install python3-venv, or choose another PYTHON"; exit 1; }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python
-"""The command `tidemark` in a checkout, where nothing is installed."""
+"""The command `tidegauge` in a checkout, where nothing is installed."""
 
-from tidemark.cli import main
+from tidegauge.cli import main
 
 if __name__ == "__main__":
     main()

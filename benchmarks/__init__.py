@@ -1,1 +1,1 @@
-"""Benchmarks: Tidemark's speed as ratios to a limit or an alternative, measured in one run on one machine."""
+"""Benchmarks: Tidegauge's speed as ratios to a limit or an alternative, measured in one run on one machine."""

@@ -84,11 +84,11 @@ def _percentile(values: list[float], percent: int) -> float:
 def _fill_visitors(conn: psycopg.Connection, keys: int) -> None:
     Catalog(conn).register_states("bench", [VISITORS], {VISITORS.name: "exactly once"})
     conn.execute(
-        "INSERT INTO tidemark_state.bench_visitors (visitor, visits, txid, updated_at) "
+        "INSERT INTO tidegauge_state.bench_visitors (visitor, visits, txid, updated_at) "
         "SELECT 'visitor ' || lpad(g::text, 8, '0'), 1, 1, now() FROM generate_series(1, %s) g",
         [keys],
     )
-    conn.execute("VACUUM ANALYZE tidemark_state.bench_visitors")
+    conn.execute("VACUUM ANALYZE tidegauge_state.bench_visitors")
 
 
 def _allow_sockets() -> None:

@@ -1,7 +1,7 @@
 """The reference for lookups: Django with only a route and a view that runs the same statement.
 
 No middleware, no authentication, no validation: the body's keys are the statement's parameters, and the JSON that
-PostgreSQL returns is sent as it is. The statement is planned once per connection, as Tidemark's is.
+PostgreSQL returns is sent as it is. The statement is planned once per connection, as Tidegauge's is.
 """
 
 import os

@@ -1,7 +1,7 @@
 """batch-cost: a whole trigger as a multiple of Spark's floor, with one state and with four, at three sizes.
 
 All cases read the same JSON lines of flights in one session, one file per batch. `noop` is the floor: one group-by in
-foreachBatch, whose result is discarded. `tidemark_1` feeds one state and `tidemark_4` four, as users run them. Each
+foreachBatch, whose result is discarded. `tidegauge_1` feeds one state and `tidegauge_4` four, as users run them. Each
 case's value is the median time of a trigger, with Spark's bookkeeping; the ratios are taken batch by batch, as batch n
 is the same file in every case. `least` is the shortest trigger.
 """
@@ -29,7 +29,7 @@ UNEQUAL = {
     "noop": (
         "It makes one group-by and discards the result, so it is a floor and no peer: it checks nothing of a line but "
         "that it is JSON, and writes no state, no ledger and nothing of what it could not parse. Its checkpoint is "
-        "written as Spark does by default, which takes longer than with the setting of Tidemark's sessions."
+        "written as Spark does by default, which takes longer than with the setting of Tidegauge's sessions."
     )
 }
 SEEDS = "the flights of file n: n, from 0; the order of the cases in round n: n and the case's name"
@@ -47,7 +47,7 @@ def run(events: int = 0, rounds: int = ROUNDS) -> Iterator[Case]:
     spark = start_session("benchmark")
     try:
         for size in (events,) if events else SIZES:
-            with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+            with tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as folder:
                 warm_up, batches = (WARM_UP, BATCHES) if size < LARGE else (WARM_UP_LARGE, BATCHES_LARGE)
                 lay_out_flights(Path(folder), size, warm_up + batches)
                 yield from _cases(size, _measure(spark, Path(folder), warm_up, rounds))
@@ -60,7 +60,7 @@ def _measure(spark: SparkSession, folder: Path, warm_up: int, rounds: int) -> Ti
     for number in range(rounds + 1):
         for name in sorted(CASES, key=lambda name: random.Random(f"{number} {name}").random()):
             with (
-                tempfile.TemporaryDirectory(prefix="tidemark-bench-") as checkpoint,
+                tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as checkpoint,
                 batch_times(spark) as measured,
             ):
                 CASES[name](spark, folder, Path(checkpoint))
@@ -86,7 +86,7 @@ def _noop(spark: SparkSession, folder: Path, checkpoint: Path) -> None:
     drain(lines.writeStream.foreachBatch(discard), checkpoint)
 
 
-def _tidemark(states: int, spark: SparkSession, folder: Path, checkpoint: Path) -> None:
+def _tidegauge(states: int, spark: SparkSession, folder: Path, checkpoint: Path) -> None:
     whole = flights(folder)
     with database() as conn:
         pipeline = Pipeline("bench_batches", whole.feeds[:states])
@@ -95,6 +95,6 @@ def _tidemark(states: int, spark: SparkSession, folder: Path, checkpoint: Path) 
 
 CASES: Mapping[str, Callable[[SparkSession, Path, Path], None]] = {
     "noop": _noop,
-    "tidemark_1": partial(_tidemark, 1),
-    "tidemark_4": partial(_tidemark, 4),
+    "tidegauge_1": partial(_tidegauge, 1),
+    "tidegauge_4": partial(_tidegauge, 4),
 }

@@ -56,14 +56,14 @@ class Drivers:
     def _batches(self, name: str) -> int:
         """Return how many batches are committed."""
         row = self.conn.execute(
-            "SELECT count(*) FROM tidemark.batch WHERE pipeline = %s AND committed_at IS NOT NULL", [name]
+            "SELECT count(*) FROM tidegauge.batch WHERE pipeline = %s AND committed_at IS NOT NULL", [name]
         ).fetchone()
         return row[0] if row else 0
 
     def _triggers(self, name: str, after: int) -> list[float]:
         """Return the ms of the triggers that Spark has reported, which it does a little later than the commit."""
         rows = self.conn.execute(
-            "SELECT (metrics -> 'duration_ms' ->> %s)::float8 FROM tidemark.batch WHERE pipeline = %s "
+            "SELECT (metrics -> 'duration_ms' ->> %s)::float8 FROM tidegauge.batch WHERE pipeline = %s "
             "ORDER BY txid OFFSET %s",
             [WHOLE, name, after],
         )
@@ -88,7 +88,7 @@ def running(names: list[str], module: str) -> Iterator[Drivers]:
     """
     with ExitStack() as stack:
         conn = stack.enter_context(database())
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-bench-")))
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegauge-bench-")))
         environ = {"DATABASE_URL": database_url(conn), "PYTHONPATH": str(REPOSITORY)}
         children = {}
         for name in names:

@@ -39,9 +39,9 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return Tidemark's commit, the versions of what it runs on, and of the servers the settings for durability."""
+    """Return Tidegauge's commit, the versions of what it runs on, and of the servers the settings for durability."""
     return {
-        "Tidemark": _commit(),
+        "Tidegauge": _commit(),
         "Python": platform.python_version(),
         "Java": _java(),
         **{name: version(package) for name, package in PACKAGES.items()},

@@ -92,8 +92,8 @@ def _measured(port: int, key: str, process: Child, listeners: int, commit: Calla
 
 @contextmanager
 def _events_process(dsn: str, password: str, folder: Path) -> Iterator[tuple[int, str, Child]]:
-    environ = {"DATABASE_URL": f"{dsn} password={password}" if password else dsn, "TIDEMARK_HOME": str(folder)}
-    environ["TIDEMARK_EVENTS_MAX_CLIENTS_EACH"] = "4000"
+    environ = {"DATABASE_URL": f"{dsn} password={password}" if password else dsn, "TIDEGAUGE_HOME": str(folder)}
+    environ["TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH"] = "4000"
     port = free_port()
     command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), *serving.EVENTS]
     with patch.dict(os.environ, environ | {"PYTHONPATH": str(REPOSITORY)}):

@@ -51,7 +51,7 @@ class Journey:
 def run(events: int = EVENTS, rounds: int = ROUNDS) -> Iterable[Case]:
     count = max(events // FLIGHTS_PER_FILE // rounds, 2)  # files per pace and round
     journeys: dict[str, list[list[Journey]]] = {pace: [] for pace in PACES}
-    with database() as conn, tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+    with database() as conn, tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as folder:
         url = database_url(conn)
         with live_flights(url, Path(folder)) as live:
             for number in range(WARM_UP):
@@ -109,7 +109,7 @@ def _batches(conn: psycopg.Connection) -> list[tuple[float, float]]:
     """Return when each file's batch began and was committed. The database's clock is this machine's."""
     rows = conn.execute(
         "SELECT rows_in, extract(epoch FROM started_at)::float8, extract(epoch FROM committed_at)::float8 "
-        "FROM tidemark.batch WHERE pipeline = 'flights' AND committed_at IS NOT NULL ORDER BY txid"
+        "FROM tidegauge.batch WHERE pipeline = 'flights' AND committed_at IS NOT NULL ORDER BY txid"
     ).fetchall()
     files = accumulate(rows_in for rows_in, _, _ in rows)
     assert [counted % FLIGHTS_PER_FILE for counted in files] == [0] * len(rows), "a batch has a part of a file"
@@ -152,7 +152,7 @@ def _spark_parts(conn: psycopg.Connection, pace: str, by_round: list[list[Journe
     spans = [(journeys[0].began - 0.001, journeys[-1].began + 0.001) for journeys in by_round]
     parts = conn.execute(
         "SELECT part, percentile_cont(0.5) WITHIN GROUP (ORDER BY ms::float8), count(*) "
-        "FROM tidemark.batch, jsonb_each_text(metrics -> 'duration_ms') AS measured (part, ms) "
+        "FROM tidegauge.batch, jsonb_each_text(metrics -> 'duration_ms') AS measured (part, ms) "
         "WHERE pipeline = 'flights' AND EXISTS (SELECT FROM unnest(%s::float8[], %s::float8[]) AS span (first, last) "
         "WHERE extract(epoch FROM started_at) BETWEEN first AND last) GROUP BY part ORDER BY part",
         [[first for first, _ in spans], [last for _, last in spans]],

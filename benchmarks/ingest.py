@@ -1,12 +1,12 @@
 """ingest: events per second through a whole pipeline, compared with Spark without a sink, its state store, and a loop.
 
 All cases read the same files in the same session, one file per batch, and do the same group-by; a batch's time includes
-Spark's bookkeeping. `tidemark` is the driver as users run it; `noop` discards the result, so it is the upper limit;
+Spark's bookkeeping. `tidegauge` is the driver as users run it; `noop` discards the result, so it is the upper limit;
 `rocksdb` is Spark's own streaming aggregate, which is exact too, in its own store; `executemany` is the usual
 hand-written upsert, and counts replays twice.
 
 The checkpoints of the three references are written as Spark does by default, which takes longer than with the setting
-of Tidemark's sessions.
+of Tidegauge's sessions.
 """
 
 import tempfile
@@ -90,7 +90,7 @@ class Runs:
 
 
 def run(events: int = EVENTS, rounds: int = ROUNDS) -> Iterable[Case]:
-    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as folder:
         root = Path(folder)
         per_batch = max(events // BATCHES, 1)
         warm_up = Input(root / "warm_up", lay_out_sales(root / "warm_up", WARM_UP * per_batch, WARM_UP))
@@ -107,7 +107,7 @@ def run(events: int = EVENTS, rounds: int = ROUNDS) -> Iterable[Case]:
             spark.stop()
     # Ratios batch by batch: batch n is the same file in every case.
     yield from compared({name: each.rates(per_batch) for name, each in runs.items()}, "events/s", REFERENCES)
-    yield from _profile("tidemark", runs["tidemark"])
+    yield from _profile("tidegauge", runs["tidegauge"])
     yield from _profile("noop", runs["noop"])
 
 
@@ -117,7 +117,7 @@ def _round(spark: SparkSession, sales: Input, number: int, runs: dict[str, Runs]
     first = number % len(names)
     for name in names[first:] + names[:first]:
         with (
-            tempfile.TemporaryDirectory(prefix="tidemark-bench-") as checkpoint,
+            tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as checkpoint,
             batch_times(spark) as times,
             call_spans(BatchLedger, "begin", "commit") as calls,
         ):
@@ -128,11 +128,11 @@ def _round(spark: SparkSession, sales: Input, number: int, runs: dict[str, Runs]
         runs[name].phases += times.batches[WARM_UP:]
 
 
-def _tidemark(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
+def _tidegauge(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
     with database() as conn:
         totals = Stream.read(sales.source()).group_by("shop").persistent_aggregate(SALES)
         Driver(Pipeline("bench_ingest", [totals]), spark, database_url(conn), RunOptions(checkpoint, once=True)).run()
-        _check(conn, f"tidemark_live.{SALES.name}", sales.totals)
+        _check(conn, f"tidegauge_live.{SALES.name}", sales.totals)
 
 
 def _noop(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
@@ -153,10 +153,10 @@ def _executemany(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
         _check(conn, "by_hand", sales.totals)
 
 
-# tidemark runs directly after its main reference.
+# tidegauge runs directly after its main reference.
 CASES: dict[str, Callable[[SparkSession, Input, Path], None]] = {
     "noop": _noop,
-    "tidemark": _tidemark,
+    "tidegauge": _tidegauge,
     "rocksdb": _rocksdb,
     "executemany": _executemany,
 }

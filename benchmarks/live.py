@@ -46,7 +46,7 @@ def live_flights(dsn: str, root: Path) -> Iterator[Live]:
 
     root: a folder for input, checkpoint and logs.
     """
-    environ = {"DATABASE_URL": dsn, "TIDEMARK_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
+    environ = {"DATABASE_URL": dsn, "TIDEGAUGE_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
     folder, port = root / "input", free_port()
     folder.mkdir()
     # Through the environment, because all users of the machine can read arguments.

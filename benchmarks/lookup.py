@@ -43,7 +43,7 @@ REQUESTS = 1_500  # per case and round, about two seconds
 POLLS_ALONE = 500
 WSGI = ["--interface", "wsgi", "--blocking-threads", "32"]
 # Sum and count of the durations that the process itself has measured for this route.
-SERVER_SECONDS = re.compile(r'^tidemark_http_request_seconds_(sum|count)\{route="lookup:query"\} (\S+)$', re.MULTILINE)
+SERVER_SECONDS = re.compile(r'^tidegauge_http_request_seconds_(sum|count)\{route="lookup:query"\} (\S+)$', re.MULTILINE)
 
 
 def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterable[Case]:

@@ -54,7 +54,7 @@ HELD = """
     SELECT count(*), coalesce(max(locks), 0)::int FROM (
         SELECT (SELECT count(*) FROM pg_locks l WHERE l.pid = a.pid AND NOT l.fastpath) AS locks
         FROM pg_stat_activity a
-        WHERE a.datname = current_database() AND a.application_name ~ ('^tidemark ' || %s || '( |$)')
+        WHERE a.datname = current_database() AND a.application_name ~ ('^tidegauge ' || %s || '( |$)')
     ) held
 """
 

@@ -57,7 +57,7 @@ Figures = dict[str, Memory]
 
 def run(events: int = EVENTS, rounds: int = SAMPLES) -> Iterator[Case]:
     """Yield the cases. events: of a file and batch. rounds: samples."""
-    with database() as conn, redis_client(), tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+    with database() as conn, redis_client(), tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as folder:
         url, root = database_url(conn), Path(folder)
         with live_flights(url, root) as live, _other_processes(url, root) as others:
             children = [live.web, live.pipeline, *others]
@@ -99,7 +99,7 @@ def _other_processes(url: str, root: Path) -> Iterator[list[Child]]:
     serve = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(free_port()), *serving.EVENTS]
     worker = [sys.executable, "-m", "celery", "-A", "webapp", "worker", "--concurrency", "2", "-B"]
     schedule = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", "benchmark@%h"]
-    environ = {"DATABASE_URL": url, "TIDEMARK_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
+    environ = {"DATABASE_URL": url, "TIDEGAUGE_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
     with patch.dict(os.environ, environ), ExitStack() as stack:
         children = [
             Child("events", serve, root / "events.log"),
@@ -136,8 +136,8 @@ def _measured(conn: psycopg.Connection, children: list[Child]) -> Figures:
 
 # Connections of this database by what opened them; a task's name has the state and the txid behind the pipeline's.
 BACKENDS = """
-    SELECT pid, CASE WHEN application_name ~ '^tidemark flights \\w+ \\d+$' THEN 'task'
-                     WHEN application_name LIKE 'tidemark flights%' THEN 'driver' ELSE 'web_and_worker' END
+    SELECT pid, CASE WHEN application_name ~ '^tidegauge flights \\w+ \\d+$' THEN 'task'
+                     WHEN application_name LIKE 'tidegauge flights%' THEN 'driver' ELSE 'web_and_worker' END
     FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
     AND backend_type = 'client backend'
 """
@@ -161,7 +161,7 @@ def _wait_for(conn: psycopg.Connection, live: Live, events: int) -> None:
     deadline = time.monotonic() + WITHIN_SECONDS
     while time.monotonic() < deadline:
         live.check()
-        row = conn.execute("SELECT sum(rows_in) FROM tidemark.batch WHERE committed_at IS NOT NULL").fetchone()
+        row = conn.execute("SELECT sum(rows_in) FROM tidegauge.batch WHERE committed_at IS NOT NULL").fetchone()
         if row and (row[0] or 0) >= events:
             return
         time.sleep(0.2)

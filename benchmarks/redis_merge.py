@@ -48,6 +48,6 @@ def hset(client: redis.Redis, seed: int) -> int:
     for first in range(0, KEYS, PIPELINED):
         pipeline = client.pipeline(transaction=False)
         for row in rows[first : first + PIPELINED]:
-            pipeline.hset(f"tidemark:bench:{row['shop']}", mapping={"n": row["n"], "total": row["total"]})
+            pipeline.hset(f"tidegauge:bench:{row['shop']}", mapping={"n": row["n"], "total": row["total"]})
         pipeline.execute()
     return KEYS

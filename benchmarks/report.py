@@ -21,8 +21,8 @@ INTRODUCTION = """\
 
 <!-- Written by `python -m benchmarks.report` from benchmarks.json and the modules in benchmarks/: do not edit. -->
 
-Each benchmark compares Tidemark with a limit or a peer **in one run**: cases take turns, round by round, so that a busy
-machine affects all of them alike. Use the ratios; rates on your own machine will differ.
+Each benchmark compares Tidegauge with a limit or a peer **in one run**: cases take turns, round by round, so that a
+busy machine affects all of them alike. Use the ratios; rates on your own machine will differ.
 
 - A **ratio** is a case's figure divided by the reference's in the same round. Tables and bars have the median of the
   rounds; the line across a bar's end covers half of the rounds, from the lower to the upper quartile.
@@ -33,7 +33,7 @@ machine affects all of them alike. Use the ratios; rates on your own machine wil
 results. `ARGS="--rounds 5 --keys 1000000"` makes a run shorter, and the results say so. To run one without writing
 anything: `.venv/bin/python -m benchmarks lookup`.
 
-Two peers have an environment of their own, in `.tidemark/peers`, and run only if they are named: Feast, which
+Two peers have an environment of their own, in `.tidegauge/peers`, and run only if they are named: Feast, which
 `.venv/bin/python -m benchmarks.peers feast` installs, and Storm Trident, which `.venv/bin/python -m benchmarks.peers
 trident` compiles with Maven and a JDK. Then: `make bench ARGS="feast trident"`.
 """
@@ -145,7 +145,7 @@ def _run(name: str, section: Section) -> str:
     options = "".join(f" --{option} {value}" for option, value in section.options.items() if value)
     load = ", ".join(map(str, section.machine["load"]))
     return (
-        f'`make bench ARGS="{name}{options}"` on {section.date[:10]}, commit {section.versions["Tidemark"]}, '
+        f'`make bench ARGS="{name}{options}"` on {section.date[:10]}, commit {section.versions["Tidegauge"]}, '
         f"{section.seconds} s, load averages at the start {load}. Seeds: {section.seeds}."
     )
 
@@ -162,7 +162,7 @@ def _environments(measured: Mapping[str, Section]) -> str:
 def _environment(section: Section) -> str:
     machine = section.machine
     rows = {"machine": f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['kernel']}"}
-    rows |= {name: version for name, version in section.versions.items() if name != "Tidemark"}
+    rows |= {name: version for name, version in section.versions.items() if name != "Tidegauge"}
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())])
 
 

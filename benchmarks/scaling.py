@@ -145,7 +145,7 @@ def run(keys: int = MOST_KEYS, rounds: int = ROUNDS) -> Iterable[Case]:
         yield from _walks("expiry_of_nothing", subjects, lambda subject: expire(conn, subject.spec))
         for subject in subjects:
             yield Case(f"vacuum_{subject.label}", 1000 * _vacuum(subject), "ms")
-        conn.execute("UPDATE tidemark.state SET ttl = '1 microsecond'")
+        conn.execute("UPDATE tidegauge.state SET ttl = '1 microsecond'")
         yield from _walks("expiry", subjects, lambda subject: expire(conn, subject.spec))
 
 

@@ -23,9 +23,9 @@ UNLINKED = 10_000  # keys per command
 
 @contextmanager
 def database() -> Iterator[psycopg.Connection]:
-    """Give a connection, as tasks have it, to a new database with Tidemark's tables; it is dropped afterwards."""
+    """Give a connection, as tasks have it, to a new database with Tidegauge's tables; it is dropped afterwards."""
     url = _url("DATABASE_URL")
-    name = f"tidemark_bench_{uuid4().hex[:12]}"
+    name = f"tidegauge_bench_{uuid4().hex[:12]}"
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         try:
@@ -43,12 +43,12 @@ def database_url(conn: psycopg.Connection) -> str:
 
 @contextmanager
 def redis_client() -> Iterator[redis.Redis]:
-    """Give a client; keys that match `tidemark:*bench*` are deleted afterwards."""
+    """Give a client; keys that match `tidegauge:*bench*` are deleted afterwards."""
     client = redis.Redis.from_url(_url("REDIS_URL"))
     try:
         yield client
     finally:
-        keys = client.scan_iter("tidemark:*bench*", count=UNLINKED)
+        keys = client.scan_iter("tidegauge:*bench*", count=UNLINKED)
         while some := list(islice(keys, UNLINKED)):
             client.unlink(*some)
         client.close()
@@ -56,9 +56,9 @@ def redis_client() -> Iterator[redis.Redis]:
 
 def _url(variable: str) -> str:
     if variable not in os.environ:
-        if "TIDEMARK_HOME" not in os.environ:
-            os.environ["TIDEMARK_HOME"] = tempfile.mkdtemp(prefix="tidemark-bench-")
+        if "TIDEGAUGE_HOME" not in os.environ:
+            os.environ["TIDEGAUGE_HOME"] = tempfile.mkdtemp(prefix="tidegauge-bench-")
             # Exit handlers run in reverse order: the servers stop, then their folder is removed.
-            atexit.register(shutil.rmtree, os.environ["TIDEMARK_HOME"], ignore_errors=True)
+            atexit.register(shutil.rmtree, os.environ["TIDEGAUGE_HOME"], ignore_errors=True)
         ensure_servers()
     return os.environ[variable]

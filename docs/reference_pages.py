@@ -1,6 +1,6 @@
 """Writes the reference pages of the site: every public name, every command with its options, every problem.
 
-MkDocs calls `on_files` (`hooks` in mkdocs.yml). A name that is added to `tidemark/__init__.pyi` or a command to webapp
+MkDocs calls `on_files` (`hooks` in mkdocs.yml). A name that is added to `tidegauge/__init__.pyi` or a command to webapp
 is in the reference without a line here.
 """
 
@@ -15,9 +15,9 @@ import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-import tidemark
-from tidemark import cli, client
-from tidemark.names import homes
+import tidegauge
+from tidegauge import cli, client
+from tidegauge.names import homes
 from webapp.api import problems
 
 # Where the modules that a name may live in are described, first match first; errors and aggregators come before.
@@ -25,7 +25,7 @@ PAGES = {
     "streams": ("Pipelines and streams", ("pipelines.pipeline", "pipelines.stream", "pipelines.functions")),
     "operators": ("Windows and operators", ("pipelines.operators", "pipelines.windows")),
     "sources": ("Sources", ("pipelines.sources",)),
-    "running": ("Running pipelines", ("pipelines", "tidemark")),
+    "running": ("Running pipelines", ("pipelines", "tidegauge")),
     "states": ("States and backing maps", ("state_backends.spec", "state_backends.row", "state_backends.maps")),
     "aggregators": ("Aggregators", ("state_backends.aggregators",)),
     "library": ("Ledger, readers, stores", ("state_backends",)),
@@ -34,14 +34,14 @@ PAGES = {
 
 INTRODUCTION = {
     "aggregators": "Measures of `StateSpec(.., measures={..})`. [Aggregators](../aggregators.md) compares them.",
-    "errors": "All derive from `TidemarkError`. [Recovery](../recovery.md) has the remedies.",
+    "errors": "All derive from `TidegaugeError`. [Recovery](../recovery.md) has the remedies.",
     "sources": "What `Stream.read(..)` takes. [Streams](../streams.md) shows how they are used.",
     "streams": "What a pipeline is declared with. [Streams](../streams.md) has an example of each verb.",
 }
 
 
 CLIENT = (
-    "`from tidemark.client import ..`. [The Python client](../client.md) shows how it is used. `AsyncClient` and "
+    "`from tidegauge.client import ..`. [The Python client](../client.md) shows how it is used. `AsyncClient` and "
     "`AsyncState` have the same calls, to await."
 )
 
@@ -80,7 +80,7 @@ def _client() -> str:
 
 def page_of(name: str) -> str:
     """Return the reference page that a public name is on."""
-    thing = getattr(tidemark, name)
+    thing = getattr(tidegauge, name)
     if inspect.isclass(thing) and issubclass(thing, Exception):
         return "errors"
     home = _module(name)
@@ -99,12 +99,12 @@ def _rank(name: str, modules: tuple[str, ...]) -> int:
 
 
 def _path(name: str) -> str:
-    return f"{_module(name)}.{getattr(getattr(tidemark, name), '__qualname__', name)}"
+    return f"{_module(name)}.{getattr(getattr(tidegauge, name), '__qualname__', name)}"
 
 
 def _module(name: str) -> str:
-    """Return the module that defines a public name; `tidemark` may know the package that passes it on."""
-    return str(getattr(getattr(tidemark, name), "__module__", None) or homes()[name])
+    """Return the module that defines a public name; `tidegauge` may know the package that passes it on."""
+    return str(getattr(getattr(tidegauge, name), "__module__", None) or homes()[name])
 
 
 def _within(home: str, module: str) -> bool:
@@ -114,20 +114,20 @@ def _within(home: str, module: str) -> bool:
 def _commands() -> Iterator[str]:
     """Yield the lines of the page of commands."""
     yield "# Commands\n"
-    yield "`tidemark COMMAND`, and in a checkout `manage.py COMMAND`. `tidemark COMMAND --help` prints the same.\n"
+    yield "`tidegauge COMMAND`, and in a checkout `manage.py COMMAND`. `tidegauge COMMAND --help` prints the same.\n"
     for name, summary in sorted(cli.own_commands()):
         yield f"## {name}\n\n{summary}\n"
         yield from _options(parser_of(name))
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """Return the parser of one of Tidemark's commands."""
+    """Return the parser of one of Tidegauge's commands."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     import django
     from django.core.management import get_commands, load_command_class
 
     django.setup()
-    return load_command_class(get_commands()[command], command).create_parser("tidemark", command)
+    return load_command_class(get_commands()[command], command).create_parser("tidegauge", command)
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:

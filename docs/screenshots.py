@@ -1,4 +1,4 @@
-"""Takes the screenshots of the README from a running demo: `python -m docs.screenshots .tidemark/demo.json`.
+"""Takes the screenshots of the README from a running demo: `python -m docs.screenshots .tidegauge/demo.json`.
 
 Sizes and order are fixed, so that two runs differ only in their figures.
 """

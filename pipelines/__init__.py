@@ -1,1 +1,1 @@
-"""Tidemark's pipelines: what reads event streams and folds them into states."""
+"""Tidegauge's pipelines: what reads event streams and folds them into states."""

@@ -32,7 +32,7 @@ from pipelines.spark import in_session, is_local, ship
 from pipelines.spark_conf import BATCH_SETTINGS
 from pipelines.stream import Stream
 from state_backends.batch_time import BatchClock, max_skew
-from state_backends.errors import CheckpointMismatchError, FencedError, TidemarkError
+from state_backends.errors import CheckpointMismatchError, FencedError, TidegaugeError
 from state_backends.spec import StateSpec
 
 # As our driver's: between two reports, and how fast a pause or the query's end is seen.
@@ -71,12 +71,12 @@ def sink(
         found = ", ".join(map(str, pipeline.sources))
         raise PipelineError(
             f"pipeline {pipeline.name!r}: reads {found}, and a sink has the rows of one DataFrame; begin all of its "
-            "streams with the same Stream.given(), or run it by `tidemark run`"
+            "streams with the same Stream.given(), or run it by `tidegauge run`"
         )
     dsn = dsn or os.environ.get("DATABASE_URL")
     if not dsn:
         raise PipelineError(
-            f"pipeline {pipeline.name!r}: no database; pass dsn or set DATABASE_URL (`tidemark.ensure_servers()` "
+            f"pipeline {pipeline.name!r}: no database; pass dsn or set DATABASE_URL (`tidegauge.ensure_servers()` "
             "starts one of its own)"
         )
     return ApplicationSink(pipeline, dsn, rebind, accept_gap)
@@ -175,7 +175,7 @@ class ApplicationRun:
             self._report_end("failed", failure_reason(error) if isinstance(error, Exception) else "")
             self._session.__exit__(None, None, None)
             raise
-        threading.Thread(target=self._watch, name=f"tidemark {sink.pipeline.name}", daemon=True).start()
+        threading.Thread(target=self._watch, name=f"tidegauge {sink.pipeline.name}", daemon=True).start()
 
     def holds_pipeline(self) -> bool:
         """Return whether the lock is still held: the database ends a session that it has lost touch with.
@@ -228,7 +228,7 @@ class ApplicationRun:
         raise PipelineError(
             f"pipeline {name!r}: the sink was called with batch {batch_id} after batch {self.newest}, so those between "
             f"them are not counted; call it with every batch, with `frame.limit(0)` where there is nothing to count; "
-            f"first run `tidemark pipelines restore-checkpoint {name}`, which takes the checkpoint back to batch "
+            f"first run `tidegauge pipelines restore-checkpoint {name}`, which takes the checkpoint back to batch "
             f"{self.newest}, so that what followed is read again"
         )
 
@@ -255,7 +255,7 @@ class ApplicationRun:
             name = self._sink.pipeline.name
             raise CheckpointMismatchError(
                 f"{str(error).partition('; ')[0]}; start the query with the folder of checkpoint "
-                f"{ledger.checkpoint_id()!r} in place of {str(query.checkpoint)!r}, or write that by `tidemark "
+                f"{ledger.checkpoint_id()!r} in place of {str(query.checkpoint)!r}, or write that by `tidegauge "
                 f"pipelines restore-checkpoint {name} --checkpoint FOLDER`, or pass rebind={query.query_id!r} to the "
                 "sink if the source continues exactly where they stopped, or give pipeline and states other names to "
                 "count from the input's start"
@@ -282,14 +282,14 @@ class ApplicationRun:
                 self._session.report("running", progress=as_progress(self._progress.pending))
         except FencedError as error:
             self.failure = error  # the next batch raises it
-        except (psycopg.Error, TidemarkError):
+        except (psycopg.Error, TidegaugeError):
             return  # the next batch finds out whether the pipeline is still held
 
     def _report_end(self, status: str, reason: str) -> None:
         if isinstance(self.failure, FencedError):
             return  # the status is another driver's
         # Where Spark or the database does not answer, the next start reports.
-        with suppress(psycopg.Error, TidemarkError, Py4JError, OSError):
+        with suppress(psycopg.Error, TidegaugeError, Py4JError, OSError):
             self._progress.collect(self.query.streaming)
             self._session.record(self._progress.take())
             self._session.report(status, reason)

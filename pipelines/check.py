@@ -71,7 +71,7 @@ def _refuse_connect(pipeline: Pipeline, spark: SparkSession) -> None:
     if not hasattr(spark, "_jsparkSession"):
         raise PipelineError(
             f"pipeline {pipeline.name!r}: its Spark session is a client of Spark Connect, and a driver plans batches, "
-            "reverts and fences in the process of Spark itself; run it with a session of its own (`tidemark run`, "
+            "reverts and fences in the process of Spark itself; run it with a session of its own (`tidegauge run`, "
             "start_session, or spark-submit), for which SPARK_MASTER names the cluster"
         )
 

@@ -17,7 +17,7 @@ from state_backends.schema import reprocess
 from state_backends.schema.kept import Kept
 from state_backends.schema.reprocess import AFTER_MOVE
 
-LAST_BATCH = "tidemark.json"
+LAST_BATCH = "tidegauge.json"
 
 logger = logging.getLogger(__name__)
 

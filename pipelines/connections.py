@@ -37,17 +37,17 @@ SESSION = {
 
 # A setting that a session is opened with and no other has. A pooler opens sessions of its own, lends them to its
 # clients, and does not hand on what these ask for at the start: PgBouncer refuses it, or is told to ignore it.
-MARK = "tidemark.session"
+MARK = "tidegauge.session"
 NOT_HANDED_ON = "unsupported startup parameter"
 POOLED = (
     "the database's address leads to a connection pooler, such as PgBouncer: a session is then another client's, too, "
     "and the locks and settings of a driver and its tasks are those of a session; give the address of the server "
-    "itself (TIDEMARK_MAX_WRITERS limits the connections of a pipeline)"
+    "itself (TIDEGAUGE_MAX_WRITERS limits the connections of a pipeline)"
 )
 
 
 def connect(dsn: str, name: str) -> psycopg.Connection:
-    """Open a connection in autocommit mode. name: shown after `tidemark` in pg_stat_activity.application_name.
+    """Open a connection in autocommit mode. name: shown after `tidegauge` in pg_stat_activity.application_name.
 
     If either host vanishes, the other notices within 30 s (see state_backends/session.py).
     Raises PoolerError where a pooler is between the two.
@@ -57,7 +57,7 @@ def connect(dsn: str, name: str) -> psycopg.Connection:
         conn = psycopg.connect(
             dsn,
             autocommit=True,
-            application_name=f"tidemark {name}"[:63],
+            application_name=f"tidegauge {name}"[:63],
             options=f"{session_options(dsn)} -c {MARK}={mark}",
             connect_timeout=10,
             **CLIENT,
@@ -101,7 +101,7 @@ def _still_open(dsn: str, name: str) -> psycopg.Connection | None:
     if conn is None:
         return None
     try:
-        conn.execute("SELECT set_config('application_name', %s, false)", [f"tidemark {name}"[:63]])
+        conn.execute("SELECT set_config('application_name', %s, false)", [f"tidegauge {name}"[:63]])
     except psycopg.OperationalError:
         conn.close()
         return None
@@ -139,16 +139,16 @@ def rounds(states: Sequence[T], limit: int) -> Iterator[tuple[Sequence[T], int]]
 
 
 def writer_limit(conn: psycopg.Connection, environ: Mapping[str, str] = os.environ) -> int:
-    """Return how many tasks of this pipeline may write at once: `TIDEMARK_MAX_WRITERS`, or what the server can spare.
+    """Return how many tasks of this pipeline may write at once: `TIDEGAUGE_MAX_WRITERS`, or what the server can spare.
 
     That is half of the connections it allows for this role and database, at most 32. The other half is for the web,
     maintenance and another pipeline; set the variable for each pipeline if there are several.
     Raises RuntimeSetupError if the variable is not a number of 1 or more.
     """
-    given = environ.get("TIDEMARK_MAX_WRITERS", "")
+    given = environ.get("TIDEGAUGE_MAX_WRITERS", "")
     if given:
         if not (given.isdecimal() and int(given)):
-            raise RuntimeSetupError(f"TIDEMARK_MAX_WRITERS: {given!r} is not a number of writers; set it to 1 or more")
+            raise RuntimeSetupError(f"TIDEGAUGE_MAX_WRITERS: {given!r} is not a number of writers; set it to 1 or more")
         return int(given)
     return max(1, min(MOST_WRITERS, _connections(conn) // 2))
 

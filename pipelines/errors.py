@@ -5,36 +5,36 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 
 
-class PipelineError(TidemarkError):
+class PipelineError(TidegaugeError):
     """A pipeline is declared wrongly: correct the declaration."""
 
 
-class BadInputError(TidemarkError):
+class BadInputError(TidegaugeError):
     """Too large a share of a batch cannot be read, or is rejected: correct the input or the declaration."""
 
 
-class PipelinePausedError(TidemarkError):
+class PipelinePausedError(TidegaugeError):
     """The pipeline is paused: resume it, then run it."""
 
 
-class PoolerError(TidemarkError):
+class PoolerError(TidegaugeError):
     """The database is reached through a connection pooler: give the address of the server itself."""
 
 
-class SourceSetupError(TidemarkError):
+class SourceSetupError(TidegaugeError):
     """The system that events come from is not set up for reading: change it as the message says."""
 
 
-class SourceUnavailableError(TidemarkError):
+class SourceUnavailableError(TidegaugeError):
     """The system that events come from does not answer: try again later."""
 
     retryable = True
 
 
-class CheckpointUnreachableError(TidemarkError):
+class CheckpointUnreachableError(TidegaugeError):
     """The store of a checkpoint does not answer, or refuses: try again later, or correct its settings."""
 
     retryable = True
@@ -52,7 +52,7 @@ class Gap:
         return f"{self.place!r} offsets {self.first} to {self.last} ({self.last - self.first + 1} messages)"
 
 
-class InputLostError(TidemarkError):
+class InputLostError(TidegaugeError):
     """Events that a source promised are lost, or may be: choose how to continue, as the message says.
 
     gaps: what is lost, where the source can tell. left: the offset from which everything is there, None if unknown.
@@ -64,7 +64,7 @@ class InputLostError(TidemarkError):
         self.left = left
 
 
-class RecountError(TidemarkError):
+class RecountError(TidegaugeError):
     """A state cannot be counted once more from its sources, as the message says: compare it with its changelog."""
 
 
@@ -106,15 +106,15 @@ def is_retryable(error: Exception) -> bool:
     An error of a Python worker arrives as text inside Spark's error; the classes that its traceback names decide, and
     each of them must be retryable. An error that names no class of ours is retryable.
     """
-    if isinstance(error, TidemarkError | RuntimeSetupError):
+    if isinstance(error, TidegaugeError | RuntimeSetupError):
         return error.retryable
     retryable = {name: kind.retryable for name, kind in _named_classes()}
     return all(retryable.get(name, True) for name in RAISED.findall(str(error)))
 
 
-def _named_classes() -> Iterator[tuple[str, type[TidemarkError | RuntimeSetupError]]]:
+def _named_classes() -> Iterator[tuple[str, type[TidegaugeError | RuntimeSetupError]]]:
     """Yield our error classes with their qualified names, whatever module defines them."""
-    remaining: list[type[TidemarkError | RuntimeSetupError]] = [TidemarkError, RuntimeSetupError]
+    remaining: list[type[TidegaugeError | RuntimeSetupError]] = [TidegaugeError, RuntimeSetupError]
     while remaining:
         kind = remaining.pop()
         yield f"{kind.__module__}.{kind.__qualname__}", kind

@@ -33,8 +33,8 @@ PART = r"([-+]?\d{1,9})\s+(millisecond|second|minute|hour|day|week)s?"
 INTERVAL = re.compile(rf"\s*{PART}(\s+{PART})*\s*")
 
 COMMITTED = """
-SELECT b.marks, b.watermark FROM tidemark.pipeline p
-JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = p.committed_txid WHERE p.name = %s
+SELECT b.marks, b.watermark FROM tidegauge.pipeline p
+JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = p.committed_txid WHERE p.name = %s
 """
 
 

@@ -23,7 +23,7 @@ Function = Callable[..., Iterable[Values]]
 
 
 class StateFactory(Protocol):
-    """Opens a store that is not Tidemark's, once per task. Trident's StateFactory."""
+    """Opens a store that is not Tidegauge's, once per task. Trident's StateFactory."""
 
     def make_state(self, partition: int) -> Any:
         """Return the store for task number `partition`; its `close` is called after use if it has one."""
@@ -64,7 +64,7 @@ class Collector(Protocol):
 
 
 class BatchState(Protocol):
-    """A Tidemark state within one batch, as an updater gets it.
+    """A Tidegauge state within one batch, as an updater gets it.
 
     txid, batch_time: of the batch. watermark: the pipeline's, including this batch; None if it has none.
     Reads see the version before the batch and what the updater has written in it. Only keys of tuples that the updater

@@ -15,7 +15,7 @@ from pipelines.errors import PipelineError
 from pipelines.pipeline import Pipeline
 from pipelines.sources.source import HeldSource
 
-# What Spark and Tidemark write into a checkpoint. Whatever else is in the folder is not ours.
+# What Spark and Tidegauge write into a checkpoint. Whatever else is in the folder is not ours.
 OURS = (MARK, f".{MARK}.crc", "offsets", "commits", "sources", "state", LAST_BATCH)
 
 logger = logging.getLogger(__name__)

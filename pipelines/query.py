@@ -23,7 +23,7 @@ from pipelines.progress import ProgressLog
 from pipelines.sources.source import ListedSource, Source
 from pipelines.spark_conf import keep_limits_to_the_end, manage_files_of_stores
 from state_backends.batch import Batch
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from state_backends.source_input import Identity
 
 OnBatch = Callable[[Batch], object]
@@ -129,7 +129,7 @@ class QueryRun:
     def _input_lost(self) -> InputLostError | None:
         """Return the error that names the input that is gone, if a source says so; Spark's would name a setting."""
         done = last_committed(self._checkpoint)
-        if isinstance(self._failure, TidemarkError) or self._session.shadow or done is None:
+        if isinstance(self._failure, TidegaugeError) or self._session.shadow or done is None:
             return None
         offsets, name = batch_offsets(self._checkpoint, done), self._session.pipeline.name
         with suppress(Exception):  # a source that does not answer explains nothing

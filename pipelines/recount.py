@@ -185,7 +185,7 @@ class Recount:
 
     def _check_identity(self, source: Source, place: int) -> None:
         bound = self._conn.execute(
-            "SELECT sources FROM tidemark.pipeline WHERE name = %s", [self._pipeline.name]
+            "SELECT sources FROM tidegauge.pipeline WHERE name = %s", [self._pipeline.name]
         ).fetchone()
         others = replaced(bound[0][place : place + 1] if bound else [], [source.identity()])
         if others:

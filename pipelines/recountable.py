@@ -36,17 +36,17 @@ REFUSED_KEYS = 10_000
 POSITION = """
 SELECT p.committed_txid AS txid, p.fed_after, p.epoch, b.batch_id, b.batch_time, b.total_dropped AS dropped,
     s.since_txid, s.last_fed_txid, s.measures_since, s.measures_last_fed, first.batch_time AS fed_since,
-    least(s.ttl, (SELECT min(t.value::interval) FROM tidemark.batch r, jsonb_each_text(r.ttls) t
+    least(s.ttl, (SELECT min(t.value::interval) FROM tidegauge.batch r, jsonb_each_text(r.ttls) t
                   WHERE r.pipeline = p.name AND r.txid > p.fed_after AND t.key = s.name)) AS shortest_ttl
-FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline
-JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = p.committed_txid
-LEFT JOIN tidemark.batch first ON first.pipeline = p.name AND first.txid = p.fed_after + 1
+FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline
+JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = p.committed_txid
+LEFT JOIN tidegauge.batch first ON first.pipeline = p.name AND first.txid = p.fed_after + 1
 WHERE s.name = %s
 """
 
 # Groups and keys that a task has left out because of a measure's range.
 REFUSED = """
-SELECT l.line FROM tidemark.dead_letter l JOIN tidemark.pipeline p ON p.name = l.pipeline
+SELECT l.line FROM tidegauge.dead_letter l JOIN tidegauge.pipeline p ON p.name = l.pipeline
 WHERE p.name = %s AND l.state = %s AND l.txid > p.fed_after AND l.part >= 0 AND l.reason LIKE 'measure %%' LIMIT %s
 """
 
@@ -56,7 +56,7 @@ class Position:
     """A state at the committed batch. fed_after: the batch before the first one that fed the present states.
 
     dropped: late events that were left out until then. fed_since: the time of the first batch; None: no longer known.
-    shortest_ttl: of all that were in force. The rest is as in tidemark.state.
+    shortest_ttl: of all that were in force. The rest is as in tidegauge.state.
     """
 
     txid: int

@@ -1,4 +1,4 @@
-"""Registers the data source "tidemark" with a Spark session: for filters, and where Spark does not find it itself."""
+"""Registers the data source "tidegauge" with a Spark session: for filters, and where Spark does not find it itself."""
 
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,15 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: "SparkSession") -> None:
-    """Register the data source "tidemark", so that `spark.read.format("tidemark")` reads states.
+    """Register the data source "tidegauge", so that `spark.read.format("tidegauge")` reads states.
 
     Spark 4 finds the installed package by itself. Call this where it does not, and, with `PUSHDOWN` on, to have filters
     narrow the keys that are read. Raises RuntimeSetupError below Spark 4.0.
     """
     check_version(pyspark.__version__)
-    from pipelines.state_source import TidemarkDataSource
+    from pipelines.state_source import TidegaugeDataSource
 
-    source = TidemarkDataSource
+    source = TidegaugeDataSource
     if str(spark.conf.get(PUSHDOWN, "false")).lower() == "true":
         from pipelines.state_filters import PushingDataSource
 
@@ -37,7 +37,7 @@ def check_version(version: str) -> None:
     """Raise RuntimeSetupError where Spark has no data sources in Python. version: of PySpark, as 4.0.1."""
     if tuple(map(int, version.split(".")[:2])) < FIRST:
         raise RuntimeSetupError(
-            f"Spark {version}: format 'tidemark' is a data source in Python, which needs Spark 4.0 or later; read the "
+            f"Spark {version}: format 'tidegauge' is a data source in Python, which needs Spark 4.0 or later; read the "
             "state as Arrow batches or pandas with state_reader(conn, spec).export() instead "
             "(docs/read-from-spark.md)"
         )

@@ -161,7 +161,7 @@ class Reprocess:
         if not self.accept_shorter:
             raise ShorterInputError(
                 f"pipeline {self.pipeline.name!r}: its history was backfilled from {history.source!r}, which a "
-                f"reprocess does not read; retire it (`tidemark retire --pipeline {self.pipeline.name} --drop`) and "
+                f"reprocess does not read; retire it (`tidegauge retire --pipeline {self.pipeline.name} --drop`) and "
                 "backfill it again, or run with --reprocess --accept-shorter to do without the history"
             )
 

@@ -81,9 +81,9 @@ class RunningQuery:
 
 
 NO_CONNECT = (
-    "tidemark.sink needs a Spark session in the application's own process: Spark Connect sends the function of "
+    "tidegauge.sink needs a Spark session in the application's own process: Spark Connect sends the function of "
     "foreachBatch to another process, where no batch could be reverted or fenced; run the application with "
-    "spark-submit or a local session, or write its pipeline with Stream.read and run it by `tidemark run`"
+    "spark-submit or a local session, or write its pipeline with Stream.read and run it by `tidegauge run`"
 )
 
 

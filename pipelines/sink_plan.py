@@ -26,7 +26,7 @@ from state_backends.aggregators.column import quoted
 from state_backends.spec import StateSpec, stored_column
 
 COUNT = "_count"
-VIEW = "tidemark_events"
+VIEW = "tidegauge_events"
 
 # Keys whose timers fire in one batch, at most: they pass through the driver's memory.
 MAX_WOKEN = 100_000

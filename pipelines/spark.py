@@ -38,7 +38,7 @@ from state_backends.aggregators.column import quoted
 from state_backends.types import type_of
 
 # What the executors of a cluster get: our packages, and files of the user's with one of these suffixes.
-PACKAGES = ("tidemark", "pipelines", "state_backends")
+PACKAGES = ("tidegauge", "pipelines", "state_backends")
 USER_SUFFIXES = (".py", ".zip", ".egg")
 
 logger = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def _own_interrupt() -> Iterator[None]:
 
 def ship(context: SparkContext, files: Iterable[Path] = ()) -> None:
     """Send our packages to the executors, and code of the user's: modules, zips of packages, and packages."""
-    folder = Path(tempfile.mkdtemp(prefix="tidemark-code-"))
+    folder = Path(tempfile.mkdtemp(prefix="tidegauge-code-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for path in [*(REPOSITORY / package for package in PACKAGES), *files]:
         if path.is_dir():

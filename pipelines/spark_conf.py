@@ -1,4 +1,4 @@
-"""Spark's settings that Tidemark makes."""
+"""Spark's settings that Tidegauge makes."""
 
 from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""The data source "tidemark" where Spark hands filters to it, which Spark can since 4.1 and does on request."""
+"""The data source "tidegauge" where Spark hands filters to it, which Spark can since 4.1 and does on request."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,12 +14,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipelines.state_source import StateRead, StateRows, TidemarkDataSource
+from pipelines.state_source import StateRead, StateRows, TidegaugeDataSource
 from state_backends.errors import KeyShapeError
 from state_backends.reader.bounds import Range, check_range
 
 
-class PushingDataSource(TidemarkDataSource):
+class PushingDataSource(TidegaugeDataSource):
     """The same where Spark hands filters to sources, which it does if its setting says so."""
 
     def reader(self, schema: StructType) -> "StateRows":

@@ -24,7 +24,7 @@ from state_backends.spec import StateSpec
 
 
 class CommittedState:
-    """One of Tidemark's states as it was committed before the batch at hand, for reading.
+    """One of Tidegauge's states as it was committed before the batch at hand, for reading.
 
     conn: a connection for this state's reads alone. Every call sees one whole batch, and for a state of the pipeline's
     own the same one however often the batch is tried; what has outlived its ttl at the batch's time is absent.

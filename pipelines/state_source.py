@@ -1,6 +1,6 @@
-"""Spark's data source "tidemark": a state as a DataFrame, one whole batch of it whatever is committed meanwhile.
+"""Spark's data source "tidegauge": a state as a DataFrame, one whole batch of it whatever is committed meanwhile.
 
-    spark.read.format("tidemark").option("state", "orders_by_day").load()
+    spark.read.format("tidegauge").option("state", "orders_by_day").load()
 
 The batch is pinned when the DataFrame is made (`load`), and every task of every job over it reads the state as of that
 batch, with a transaction of its own (see state_backends/reader/pinned.py). Rows travel as Arrow batches.
@@ -71,12 +71,12 @@ class StateRead:
             yield from record_batches(export, conn, self.batch, schema)
 
 
-class TidemarkDataSource(DataSource):
-    """`spark.read.format("tidemark")`. Options: see docs/read-from-spark.md."""
+class TidegaugeDataSource(DataSource):
+    """`spark.read.format("tidegauge")`. Options: see docs/read-from-spark.md."""
 
     @classmethod
     def name(cls) -> str:
-        return "tidemark"
+        return "tidegauge"
 
     def schema(self) -> str:
         # Spark keeps this object from here on, so all its readers read the same batch.
@@ -86,8 +86,8 @@ class TidemarkDataSource(DataSource):
     def reader(self, schema: StructType) -> "StateRows":
         if not hasattr(self, "_read"):
             raise PipelineError(
-                "format 'tidemark' has a schema of its own: leave out .schema(..), and name what to read in the option "
-                "'measures'"
+                "format 'tidegauge' has a schema of its own: leave out .schema(..), and name what to read in the "
+                "option 'measures'"
             )
         return StateRows(self._read, schema)
 
@@ -120,7 +120,7 @@ def opened(options: Mapping[str, str]) -> StateRead:
     _check_names(options)
     dsn = options.get("dsn") or os.environ.get("DATABASE_URL", "")
     if not dsn:
-        raise PipelineError("option 'dsn' is missing; set it, or DATABASE_URL, to the address of Tidemark's database")
+        raise PipelineError("option 'dsn' is missing; set it, or DATABASE_URL, to the address of Tidegauge's database")
     state = options.get("state", "")
     if not state:
         raise PipelineError("option 'state' is missing; set it to the name of the state to read")
@@ -143,7 +143,7 @@ def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
         # Spark adds `path` for load(path).
         if name.lower() not in OPTIONS:
-            raise PipelineError(f"option {name!r} is not one of format 'tidemark': {', '.join(OPTIONS)}")
+            raise PipelineError(f"option {name!r} is not one of format 'tidegauge': {', '.join(OPTIONS)}")
 
 
 def _as_of(text: str | None) -> int | datetime | None:

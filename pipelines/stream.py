@@ -82,7 +82,7 @@ class Stream:
         spout: Spout = "opaque",
         max_bad_share: float = 0.5,
     ) -> "Stream":
-        """Return the stream of the rows that a Spark application gives to `tidemark.sink(pipeline)`.
+        """Return the stream of the rows that a Spark application gives to `tidegauge.sink(pipeline)`.
 
         schema: the columns that are read of its DataFrame, as Spark DDL or a StructType; None: all, as they are.
         spout: what its query promises when a batch comes again: `opaque` for other rows under the same number,
@@ -231,8 +231,8 @@ class Stream:
     ) -> "Stream":
         """Look up each tuple in a state and add the result: `state_query(PROFILES, ["user"], region="string")`.
 
-        state: a Tidemark state, as committed before this batch, or a factory for a store of your own.
-        on: the columns to look up by; for a Tidemark state in the order of its key. function: a QueryFunction, or None
+        state: a Tidegauge state, as committed before this batch, or a factory for a store of your own.
+        on: the columns to look up by; for a Tidegauge state in the order of its key. function: a QueryFunction, or None
         for MapGet of the measures that `columns` names. columns: what it emits, name to Spark type.
         The function is called once per Arrow batch, with each distinct input once. Trident's stateQuery.
         When the pipeline starts, raises PipelineError if `on` does not fit the state's key, or if the pipeline itself
@@ -254,8 +254,8 @@ class Stream:
     ) -> "PartitionPersist":
         """Update a state with a Python StateUpdater. Trident's partitionPersist.
 
-        state: a Tidemark state, or a factory for a store of your own. The stream must have the key columns of a
-        Tidemark state; one task gets all tuples of a key and writes in the transaction that checks the fence. A store
+        state: a Tidegauge state, or a factory for a store of your own. The stream must have the key columns of a
+        Tidegauge state; one task gets all tuples of a key and writes in the transaction that checks the fence. A store
         of your own gets the partitions as they are, between `begin_commit(txid)` and `commit(txid)`.
         name: what errors and figures call a store of your own. order_by: the order of the tuples of a key.
         emits: the columns of the new values stream, name to Spark type.

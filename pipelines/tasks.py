@@ -48,7 +48,7 @@ class Done:
 
 
 class _SpecTask:
-    """A task that writes one of Tidemark's states."""
+    """A task that writes one of Tidegauge's states."""
 
     spec: StateSpec
     context: BatchContext
@@ -90,7 +90,7 @@ class MergeTask(_SpecTask):
 
 @dataclass(frozen=True)
 class UpdateTask(_SpecTask):
-    """Gives the tuples of a partition to an updater, with one of Tidemark's states."""
+    """Gives the tuples of a partition to an updater, with one of Tidegauge's states."""
 
     spec: StateSpec
     updater: StateUpdater

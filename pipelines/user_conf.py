@@ -19,10 +19,10 @@ RELIED_ON = {
 
 
 def check_conf(conf: Mapping[str, str]) -> Mapping[str, str]:
-    """Return Spark settings of a user's. Raises RuntimeSetupError for one that Tidemark relies on, and for a typo."""
+    """Return Spark settings of a user's. Raises RuntimeSetupError for one that Tidegauge relies on, and for a typo."""
     for name in conf:
         if not name.startswith("spark."):
             raise RuntimeSetupError(f"{name!r} is not a setting of Spark, whose names begin with 'spark.'")
         if name in RELIED_ON:
-            raise RuntimeSetupError(f"{name!r} cannot be set, since Tidemark relies on it: {RELIED_ON[name]}")
+            raise RuntimeSetupError(f"{name!r} cannot be set, since Tidegauge relies on it: {RELIED_ON[name]}")
     return conf

@@ -86,7 +86,7 @@ from state_backends.errors import StoreClosedError as StoreClosedError
 from state_backends.errors import SwapError as SwapError
 from state_backends.errors import SynchronizerError as SynchronizerError
 from state_backends.errors import TablesBusyError as TablesBusyError
-from state_backends.errors import TidemarkError as TidemarkError
+from state_backends.errors import TidegaugeError as TidegaugeError
 from state_backends.errors import TruncatedError as TruncatedError
 from state_backends.errors import UnknownNameError as UnknownNameError
 from state_backends.errors import UnknownPipelineError as UnknownPipelineError

@@ -25,7 +25,7 @@ class BackfillRecord:
 def backfill_of(conn: psycopg.Connection, pipeline: str) -> BackfillRecord | None:
     """Return the backfill of a pipeline that its present states hold; None if there was none."""
     row = conn.execute(
-        "SELECT backfill::text FROM tidemark.pipeline WHERE name = %s AND backfill IS NOT NULL "
+        "SELECT backfill::text FROM tidegauge.pipeline WHERE name = %s AND backfill IS NOT NULL "
         "AND coalesce((backfill ->> 'upto')::bigint, committed_txid + 1) > fed_after",
         [pipeline],
     ).fetchone()
@@ -46,19 +46,21 @@ def begin(conn: psycopg.Connection, pipeline: str, source: str) -> None:
         )
     if found is not None and found.source != source:
         raise BackfillError(
-            f"pipeline {pipeline!r}: is being backfilled from {found.source!r}; finish that, with `tidemark backfill "
+            f"pipeline {pipeline!r}: is being backfilled from {found.source!r}; finish that, with `tidegauge backfill "
             f"{pipeline} --from {found.source}`"
         )
-    row = conn.execute("SELECT committed_txid, fed_after FROM tidemark.pipeline WHERE name = %s", [pipeline]).fetchone()
+    row = conn.execute(
+        "SELECT committed_txid, fed_after FROM tidegauge.pipeline WHERE name = %s", [pipeline]
+    ).fetchone()
     assert row is not None
     if found is None and row[0] > row[1]:
         raise BackfillError(
             f"pipeline {pipeline!r}: has counted {row[0] - row[1]} batches of its own source, so history cannot come "
-            f"before them; retire it (`tidemark retire --pipeline {pipeline} --drop`), or backfill one of another name"
+            f"before them; retire it (`tidegauge retire --pipeline {pipeline} --drop`), or backfill one of another name"
         )
     if found is None:
         conn.execute(
-            "UPDATE tidemark.pipeline SET backfill = jsonb_build_object('from', %s::text) WHERE name = %s",
+            "UPDATE tidegauge.pipeline SET backfill = jsonb_build_object('from', %s::text) WHERE name = %s",
             [source, pipeline],
         )
 
@@ -69,7 +71,7 @@ def hand_over(conn: psycopg.Connection, pipeline: str) -> int:
     Raises BackfillError while a batch of the history is open.
     """
     row = conn.execute(
-        "UPDATE tidemark.pipeline SET checkpoint_id = NULL, committed_batch_id = -1, "
+        "UPDATE tidegauge.pipeline SET checkpoint_id = NULL, committed_batch_id = -1, "
         "backfill = backfill || jsonb_build_object('upto', committed_txid) WHERE name = %s AND open_txid IS NULL "
         "RETURNING committed_txid",
         [pipeline],
@@ -85,7 +87,7 @@ def check_live(conn: psycopg.Connection, pipeline: str) -> None:
     if found is not None and found.upto is None:
         raise BackfillError(
             f"pipeline {pipeline!r}: its history is being counted from {found.source!r}; finish that first, with "
-            f"`tidemark backfill {pipeline} --from {found.source}`"
+            f"`tidegauge backfill {pipeline} --from {found.source}`"
         )
 
 
@@ -96,5 +98,5 @@ def check_txid(conn: psycopg.Connection, pipeline: str, txid: int) -> None:
         what = "is being" if found.upto is None else f"up to batch {found.upto} was"
         raise BackfillError(
             f"pipeline {pipeline!r}: {what} backfilled from {found.source!r}, where its own source cannot resume; "
-            f"to count again, retire it (`tidemark retire --pipeline {pipeline} --drop`) and backfill it again"
+            f"to count again, retire it (`tidegauge retire --pipeline {pipeline} --drop`) and backfill it again"
         )

@@ -1,8 +1,8 @@
 """Batch: one attempt at a batch, what a write of it is checked against, and its record.
 
-The record is a row of `tidemark.batch`, with `input_file` and `first_input`: what the batch held, when it was tried and
-committed, its figures. The ledger writes it in the transactions in which it opens and commits the batch. It tells when
-a batch comes again with other input, and a checkpoint is written from it (resume.py).
+The record is a row of `tidegauge.batch`, with `input_file` and `first_input`: what the batch held, when it was tried
+and committed, its figures. The ledger writes it in the transactions in which it opens and commits the batch. It tells
+when a batch comes again with other input, and a checkpoint is written from it (resume.py).
 """
 
 import json
@@ -18,30 +18,30 @@ from state_backends.source_input import SourceInput, difference, fingerprints
 
 # Totals are running sums over batches. Where the batch before has none, the total starts from the stored dead letters.
 COMMITTED = """
-UPDATE tidemark.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_in)s,
+UPDATE tidegauge.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_in)s,
     keys_written = %(keys_written)s::jsonb, dead_letters = %(dead_letters)s, late = %(late)s, dropped = %(dropped)s,
     tasks = %(tasks)s::jsonb, watermark = %(watermark)s, marks = %(marks)s::jsonb,
     total_dead_letters = %(dead_letters)s::bigint + coalesce(before.total_dead_letters, (
-        SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = %(pipeline)s AND l.txid < %(txid)s)),
+        SELECT count(*) FROM tidegauge.dead_letter l WHERE l.pipeline = %(pipeline)s AND l.txid < %(txid)s)),
     total_rows_in = %(rows_in)s::bigint + coalesce(before.total_rows_in, (
-        SELECT sum(r.rows_in)::bigint FROM tidemark.batch r JOIN tidemark.pipeline p ON p.name = r.pipeline
+        SELECT sum(r.rows_in)::bigint FROM tidegauge.batch r JOIN tidegauge.pipeline p ON p.name = r.pipeline
         WHERE p.name = %(pipeline)s AND r.txid > p.fed_after AND r.txid < %(txid)s), 0),
     total_late = %(late)s::bigint + coalesce(before.total_late, 0),
     total_dropped = %(dropped)s::bigint + coalesce(before.total_dropped, 0)
-FROM (SELECT) one LEFT JOIN tidemark.batch before ON before.pipeline = %(pipeline)s AND before.txid = %(txid)s - 1
+FROM (SELECT) one LEFT JOIN tidegauge.batch before ON before.pipeline = %(pipeline)s AND before.txid = %(txid)s - 1
 WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
 """
 
 # Every attempt at a batch keeps the ttls of the first one, as long as the batch keeps its time. A shadow pipeline's
 # batch has only the ttls that were overridden; its other states use their declared ones.
 BEGUN = """
-INSERT INTO tidemark.batch AS b
+INSERT INTO tidegauge.batch AS b
     (pipeline, txid, attempt, batch_id, fence, epoch, token, batch_time, started_at, offsets, input, ttls)
 SELECT p.name, %(txid)s, %(attempt)s, %(batch_id)s, p.fence, p.epoch, p.token, %(batch_time)s, clock_timestamp(),
     %(offsets)s::jsonb, %(input)s::jsonb, (
-    SELECT coalesce(jsonb_object_agg(s.name, s.ttl::text), '{}') FROM tidemark.state s
+    SELECT coalesce(jsonb_object_agg(s.name, s.ttl::text), '{}') FROM tidegauge.state s
     WHERE s.pipeline = p.name OR (s.pipeline = p.reprocesses AND s.edits ? 'ttl'))
-FROM tidemark.pipeline p WHERE p.name = %(pipeline)s
+FROM tidegauge.pipeline p WHERE p.name = %(pipeline)s
 ON CONFLICT (pipeline, txid) DO UPDATE
 SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.fence, epoch = excluded.epoch,
     token = excluded.token, batch_time = excluded.batch_time,
@@ -53,17 +53,17 @@ SET attempt = excluded.attempt, batch_id = excluded.batch_id, fence = excluded.f
 """
 
 FILES = """
-INSERT INTO tidemark.input_file (pipeline, txid, source, files) VALUES (%s, %s, %s, %s::jsonb)
+INSERT INTO tidegauge.input_file (pipeline, txid, source, files) VALUES (%s, %s, %s, %s::jsonb)
 """
 
 FIRST = """
-INSERT INTO tidemark.first_input (pipeline, txid, offsets, input)
-SELECT b.pipeline, b.txid, b.offsets, b.input FROM tidemark.batch b WHERE b.pipeline = %s AND b.txid = %s
+INSERT INTO tidegauge.first_input (pipeline, txid, offsets, input)
+SELECT b.pipeline, b.txid, b.offsets, b.input FROM tidegauge.batch b WHERE b.pipeline = %s AND b.txid = %s
 ON CONFLICT (pipeline) DO UPDATE SET txid = excluded.txid, offsets = excluded.offsets, input = excluded.input
 """
 
 METRICS = """
-UPDATE tidemark.batch SET metrics = %(metrics)s::jsonb || coalesce((
+UPDATE tidegauge.batch SET metrics = %(metrics)s::jsonb || coalesce((
     SELECT jsonb_object_agg(each.key, greatest(0, extract(epoch FROM committed_at - each.value::timestamptz)))
     FROM jsonb_each_text(%(times)s::jsonb) each), '{}')
 WHERE pipeline = %(pipeline)s AND txid = %(txid)s AND attempt = %(attempt)s AND fence = %(fence)s AND token = %(token)s
@@ -71,7 +71,7 @@ WHERE pipeline = %(pipeline)s AND txid = %(txid)s AND attempt = %(attempt)s AND 
 """
 
 TTLS = """
-SELECT t.key, t.value::interval FROM tidemark.batch b, jsonb_each_text(b.ttls) t
+SELECT t.key, t.value::interval FROM tidegauge.batch b, jsonb_each_text(b.ttls) t
 WHERE b.pipeline = %s AND b.txid = %s
 """
 
@@ -117,8 +117,8 @@ def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
     Call it inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
     """
     row = conn.execute(
-        "SELECT fence, token, open_txid, open_attempt, tidemark.is_original() "
-        "FROM tidemark.pipeline WHERE name = %s FOR SHARE",
+        "SELECT fence, token, open_txid, open_attempt, tidegauge.is_original() "
+        "FROM tidegauge.pipeline WHERE name = %s FOR SHARE",
         [batch.pipeline],
     ).fetchone()
     if row is None or tuple(row[:4]) != (batch.fence, batch.token, batch.txid, batch.attempt):
@@ -169,7 +169,7 @@ def input_difference(
 ) -> str | None:
     """Return how a batch's input differs from what was recorded: empty if it does not, None if that is unknown."""
     stored = conn.execute(
-        "SELECT input FROM tidemark.batch WHERE pipeline = %s AND txid = %s", [pipeline, txid]
+        "SELECT input FROM tidegauge.batch WHERE pipeline = %s AND txid = %s", [pipeline, txid]
     ).fetchone()
     return difference(stored[0] if stored else None, held)
 
@@ -189,7 +189,7 @@ def record_metrics(
 def _record_files(conn: psycopg.Connection, batch: Batch, held: Sequence[SourceInput | None]) -> None:
     if not any(part is not None and part.listed for part in held):
         return
-    conn.execute("DELETE FROM tidemark.input_file WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid])
+    conn.execute("DELETE FROM tidegauge.input_file WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid])
     for place, part in enumerate(held):
         if part is not None and part.listed and part.items:
             conn.execute(FILES, [batch.pipeline, batch.txid, place, json.dumps(dict(part.items))])

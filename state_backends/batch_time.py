@@ -28,18 +28,18 @@ logger = logging.getLogger(__name__)
 # Clocks that NTP keeps are within a second. Kerberos has the same bound.
 MAX_SKEW = timedelta(minutes=5)
 
-# The one place where Tidemark asks for the time of a batch.
-DATABASE_CLOCK = "SELECT tidemark.clock()"
+# The one place where Tidegauge asks for the time of a batch.
+DATABASE_CLOCK = "SELECT tidegauge.clock()"
 
 
 def max_skew(environ: Mapping[str, str] = os.environ) -> timedelta:
-    """Return `TIDEMARK_MAX_CLOCK_SKEW_SECONDS`; 300 s where it is not set.
+    """Return `TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS`; 300 s where it is not set.
 
     Raises ClockError if it is not a whole number of 1 or more.
     """
-    given = environ.get("TIDEMARK_MAX_CLOCK_SKEW_SECONDS", "")
+    given = environ.get("TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS", "")
     if given and not (given.isdecimal() and int(given)):
-        raise ClockError(f"TIDEMARK_MAX_CLOCK_SKEW_SECONDS: {given!r} is not a number of seconds; set it to 1 or more")
+        raise ClockError(f"TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS: {given!r} is not a number of seconds; set it to 1 or more")
     return timedelta(seconds=int(given)) if given else MAX_SKEW
 
 

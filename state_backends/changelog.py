@@ -90,7 +90,7 @@ class EntryCodec:
 
 
 class Changelog:
-    """The changelog of one state, in `tidemark_changelog.<name>`.
+    """The changelog of one state, in `tidegauge_changelog.<name>`.
 
     conn: a psycopg connection; the caller manages transactions. table: None for the table that readers see.
     Raises SpecError for a state that is declared without a changelog.
@@ -152,8 +152,8 @@ class Changelog:
     def extent(self) -> Extent:
         """Return which batches the changelog covers. Raises UnknownStateError if the state is not registered."""
         statement = ledger_sql(
-            "greatest(s.oldest_txid, s.since_txid), p.committed_txid, tidemark.ttl_at_hand(s.name), "
-            "coalesce(p.open_time, tidemark.clock())"
+            "greatest(s.oldest_txid, s.since_txid), p.committed_txid, tidegauge.ttl_at_hand(s.name), "
+            "coalesce(p.open_time, tidegauge.clock())"
         )
         row = self.conn.execute(statement, [self.spec.name]).fetchone()
         if row is None:

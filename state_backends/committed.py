@@ -29,7 +29,7 @@ from state_backends.table import StateTable, columns, commas
 # while a snapshot is held, every batch leaves dead versions of it, and by its name a lookup goes through all of them.
 # The collation, which is C's under another name, keeps the planner from the primary key, which it takes for cheaper.
 STATE_AND_LEDGER = sql.SQL(
-    "tidemark.state s JOIN LATERAL (SELECT q.* FROM tidemark.pipeline q "
+    "tidegauge.state s JOIN LATERAL (SELECT q.* FROM tidegauge.pipeline q "
     'WHERE q.name COLLATE "POSIX" = s.pipeline ORDER BY q.committed_txid DESC LIMIT 1) p ON true'
 )
 
@@ -37,12 +37,12 @@ STATE_AND_LEDGER = sql.SQL(
 # gives those of that batch. first_txid: the oldest batch whose time is known. retried_txid: the newest later batch with
 # more than one attempt, whose revert may have left rows without a previous version.
 STATE_AND_LEDGER_THEN = sql.SQL(
-    "tidemark.state s JOIN (SELECT q.name, q.epoch, q.open_txid, q.committed_txid AS newest_txid, "
+    "tidegauge.state s JOIN (SELECT q.name, q.epoch, q.open_txid, q.committed_txid AS newest_txid, "
     "a.txid AS committed_txid, coalesce(b.attempt, 0) AS committed_attempt, b.batch_time AS committed_time, "
-    "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = q.name) AS first_txid, "
-    "(SELECT max(r.txid) FROM tidemark.batch r WHERE r.pipeline = q.name AND r.txid > a.txid AND r.attempt > 1) "
-    "AS retried_txid FROM tidemark.pipeline q CROSS JOIN (SELECT %s::bigint AS txid) a "
-    "LEFT JOIN tidemark.batch b ON b.pipeline = q.name AND b.txid = a.txid) p ON p.name = s.pipeline"
+    "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidegauge.batch o WHERE o.pipeline = q.name) AS first_txid, "
+    "(SELECT max(r.txid) FROM tidegauge.batch r WHERE r.pipeline = q.name AND r.txid > a.txid AND r.attempt > 1) "
+    "AS retried_txid FROM tidegauge.pipeline q CROSS JOIN (SELECT %s::bigint AS txid) a "
+    "LEFT JOIN tidegauge.batch b ON b.pipeline = q.name AND b.txid = a.txid) p ON p.name = s.pipeline"
 )
 
 # The ttl of a state, and a reader's clock: now, or the time of the batch that is read.
@@ -66,7 +66,7 @@ def is_live(removed: bool, updated_at: datetime, ttl: timedelta | None, clock: d
 
 def live_sql(table: str, ttl: sql.Composable, clock: sql.Composable, version: LiteralString = "") -> sql.Composed:
     """Return the condition that a version of row `table` is live. version: `prev_` for the previous one."""
-    return sql.SQL("tidemark.is_live({removed}, {updated_at}, {ttl}, {clock})").format(
+    return sql.SQL("tidegauge.is_live({removed}, {updated_at}, {ttl}, {clock})").format(
         removed=sql.Identifier(table, f"{version}removed"),
         updated_at=sql.Identifier(table, f"{version}updated_at"),
         ttl=ttl,

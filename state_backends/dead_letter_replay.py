@@ -26,7 +26,7 @@ MAX_BYTES = 64 * 1024 * 1024
 # Letters of a source that were committed and not replayed, some of them. strpos: as it is, without a pattern.
 CHOSEN = f"""
 l.pipeline = %(pipeline)s AND l.state = '' AND l.replay_txid IS NULL
-AND l.txid <= (SELECT p.committed_txid FROM tidemark.pipeline p WHERE p.name = l.pipeline)
+AND l.txid <= (SELECT p.committed_txid FROM tidegauge.pipeline p WHERE p.name = l.pipeline)
 AND (%(reason)s::text IS NULL OR strpos(l.reason, %(reason)s) > 0)
 AND (%(pattern)s::text IS NULL OR {HAS_PATTERN})
 AND (%(since)s::timestamptz IS NULL OR l.at >= %(since)s)
@@ -37,19 +37,19 @@ AND (%(until)s::bigint IS NULL OR l.txid <= %(until)s)
 FOUND = f"""
 SELECT count(*) FILTER (WHERE l.record IS NOT NULL AND l.counted_by = ''),
     count(*) FILTER (WHERE l.record IS NULL), count(*) FILTER (WHERE l.record IS NOT NULL AND l.counted_by <> '')
-FROM tidemark.dead_letter l WHERE {CHOSEN}
+FROM tidegauge.dead_letter l WHERE {CHOSEN}
 """  # noqa: S608  fixed texts
 
 REQUEST = f"""
-UPDATE tidemark.dead_letter l SET replay_at = clock_timestamp(), replay_by = %(by)s
+UPDATE tidegauge.dead_letter l SET replay_at = clock_timestamp(), replay_by = %(by)s
 WHERE {CHOSEN} AND l.record IS NOT NULL AND l.counted_by = ''
 """  # noqa: S608  fixed texts
 
 TAKE = """
-UPDATE tidemark.dead_letter l SET replay_txid = %(txid)s FROM (
+UPDATE tidegauge.dead_letter l SET replay_txid = %(txid)s FROM (
     SELECT id FROM (
         SELECT w.id, row_number() OVER ordered AS place, sum(length(w.record::text)) OVER ordered AS bytes
-        FROM tidemark.dead_letter w
+        FROM tidegauge.dead_letter w
         WHERE w.pipeline = %(pipeline)s AND w.replay_at IS NOT NULL AND w.replay_txid IS NULL
         WINDOW ordered AS (ORDER BY w.id)
     ) waiting WHERE place = 1 OR (place <= %(letters)s AND bytes <= %(bytes)s)
@@ -57,19 +57,19 @@ UPDATE tidemark.dead_letter l SET replay_txid = %(txid)s FROM (
 """
 
 TAKEN = """
-SELECT id, part, record FROM tidemark.dead_letter
+SELECT id, part, record FROM tidegauge.dead_letter
 WHERE pipeline = %s AND replay_txid = %s AND replay_at IS NOT NULL ORDER BY id
 """
 
 # A partial reprocess has read the letters' records from the source again: those that it could read are counted by its
 # states. The others are its letters, too.
 COUNTED_AGAIN = """
-UPDATE tidemark.dead_letter l
+UPDATE tidegauge.dead_letter l
 SET counted_by = array_to_string(%(states)s::text[], ', '), replay_at = NULL, replay_txid = NULL
-FROM tidemark.pipeline p
+FROM tidegauge.pipeline p
 WHERE p.name = %(old)s AND l.pipeline = p.name AND l.state = '' AND l.txid <= p.committed_txid
 AND (l.replay_txid IS NULL OR l.replay_txid > p.committed_txid) AND NOT EXISTS (
-    SELECT FROM tidemark.dead_letter n WHERE n.pipeline = %(new)s AND n.state = '' AND n.source = l.source
+    SELECT FROM tidegauge.dead_letter n WHERE n.pipeline = %(new)s AND n.state = '' AND n.source = l.source
     AND n.line_number IS NOT DISTINCT FROM l.line_number AND n.record = l.record)
 """
 
@@ -125,7 +125,7 @@ def request(conn: psycopg.Connection, pipeline: str, choice: Choice, by: str) ->
 def are_waiting(conn: psycopg.Connection, pipeline: str) -> bool:
     """Return whether letters are marked that no batch has taken."""
     row = conn.execute(
-        "SELECT EXISTS (SELECT FROM tidemark.dead_letter WHERE pipeline = %s AND replay_at IS NOT NULL "
+        "SELECT EXISTS (SELECT FROM tidegauge.dead_letter WHERE pipeline = %s AND replay_at IS NOT NULL "
         "AND replay_txid IS NULL)",
         [pipeline],
     ).fetchone()
@@ -150,7 +150,7 @@ def put_back(conn: psycopg.Connection, failed: Sequence[tuple[int, str]]) -> Non
     """
     with conn.cursor() as cursor:
         cursor.executemany(
-            "UPDATE tidemark.dead_letter SET replay_at = NULL, replay_txid = NULL, reason = %s WHERE id = %s",
+            "UPDATE tidegauge.dead_letter SET replay_at = NULL, replay_txid = NULL, reason = %s WHERE id = %s",
             [(storable(reason), letter) for letter, reason in failed],
         )
 
@@ -158,7 +158,8 @@ def put_back(conn: psycopg.Connection, failed: Sequence[tuple[int, str]]) -> Non
 def forget_after(conn: psycopg.Connection, pipeline: str, txid: int) -> None:
     """Take the marks off the letters that batches after `txid` have replayed, as these batches are taken back."""
     conn.execute(
-        "UPDATE tidemark.dead_letter SET replay_at = NULL, replay_txid = NULL WHERE pipeline = %s AND replay_txid > %s",
+        "UPDATE tidegauge.dead_letter SET replay_at = NULL, replay_txid = NULL "
+        "WHERE pipeline = %s AND replay_txid > %s",
         [pipeline, txid],
     )
 

@@ -37,15 +37,15 @@ regexp_replace(regexp_replace(regexp_replace(left(l.reason, 500),
 HAS_PATTERN = f"(starts_with(l.reason, split_part(%(pattern)s, '…', 1)) AND {REASON_PATTERN} = %(pattern)s)"
 
 LOST_INPUT = """
-INSERT INTO tidemark.dead_letter (pipeline, txid, source, line_number, line, reason)
+INSERT INTO tidegauge.dead_letter (pipeline, txid, source, line_number, line, reason)
 SELECT %(pipeline)s, %(txid)s, %(source)s, %(line_number)s, %(line)s, %(reason)s
-WHERE NOT EXISTS (SELECT FROM tidemark.dead_letter
+WHERE NOT EXISTS (SELECT FROM tidegauge.dead_letter
                   WHERE pipeline = %(pipeline)s AND txid = %(txid)s AND source = %(source)s AND reason = %(reason)s)
 """
 
 # Without what was left out as too late: its parts are negative, and it has no state.
 REJECTED = """
-SELECT count(*) OVER (), reason FROM tidemark.dead_letter
+SELECT count(*) OVER (), reason FROM tidegauge.dead_letter
 WHERE pipeline = %(pipeline)s AND txid = ANY(%(txids)s) AND replay_txid IS NULL AND NOT (state = '' AND part < 0)
     AND (%(state)s::text IS NULL OR state = %(state)s)
 ORDER BY id LIMIT 1
@@ -117,13 +117,13 @@ def write_dead_letters(
     # Without the lock, two concurrent runs of one task would each delete the earlier rows and both insert theirs.
     conn.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"dead letters {place!r}"])
     conn.execute(
-        "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s AND state = %s AND part = %s", place
+        "DELETE FROM tidegauge.dead_letter WHERE pipeline = %s AND txid = %s AND state = %s AND part = %s", place
     )
     count = 0
     with (
         conn.cursor() as cursor,
         cursor.copy(
-            "COPY tidemark.dead_letter (pipeline, txid, state, part, source, line_number, line, reason, record) "
+            "COPY tidegauge.dead_letter (pipeline, txid, state, part, source, line_number, line, reason, record) "
             "FROM STDIN"
         ) as copy,
     ):
@@ -164,7 +164,7 @@ def rejected_letters(
 def delete_dead_letters(conn: psycopg.Connection, batch: Batch) -> int:
     """Delete the dead letters of earlier attempts at this batch. Returns their number."""
     return conn.execute(
-        "DELETE FROM tidemark.dead_letter WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid]
+        "DELETE FROM tidegauge.dead_letter WHERE pipeline = %s AND txid = %s", [batch.pipeline, batch.txid]
     ).rowcount
 
 
@@ -178,7 +178,7 @@ def write_lost_input(conn: psycopg.Connection, pipeline: str, txid: int, letters
             conn.execute(LOST_INPUT, {"pipeline": pipeline, "txid": txid} | vars(letter)).rowcount for letter in letters
         )
         conn.execute(
-            "UPDATE tidemark.batch SET dead_letters = dead_letters + %(written)s, "
+            "UPDATE tidegauge.batch SET dead_letters = dead_letters + %(written)s, "
             "total_dead_letters = total_dead_letters + %(written)s WHERE pipeline = %(pipeline)s AND txid = %(txid)s",
             {"written": written, "pipeline": pipeline, "txid": txid},
         )

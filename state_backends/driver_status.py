@@ -37,7 +37,7 @@ class DesiredState:
 def register_driver(conn: psycopg.Connection, pipeline: str) -> None:
     """Record this process as the pipeline's driver."""
     conn.execute(
-        "INSERT INTO tidemark.driver (pipeline, host, pid, since, status, updated_at) "
+        "INSERT INTO tidegauge.driver (pipeline, host, pid, since, status, updated_at) "
         "VALUES (%s, %s, %s, clock_timestamp(), 'starting', clock_timestamp()) ON CONFLICT (pipeline) DO UPDATE "
         "SET host = excluded.host, pid = excluded.pid, since = excluded.since, status = excluded.status, "
         "message = '', failures = 0, max_failures = NULL, next_try_at = NULL, updated_at = excluded.updated_at",
@@ -47,13 +47,13 @@ def register_driver(conn: psycopg.Connection, pipeline: str) -> None:
 
 def describe_holder(conn: psycopg.Connection, pipeline: str) -> str:
     """Return the pipeline's driver for a message: host, pid and since when."""
-    row = conn.execute("SELECT host, pid, since FROM tidemark.driver WHERE pipeline = %s", [pipeline]).fetchone()
+    row = conn.execute("SELECT host, pid, since FROM tidegauge.driver WHERE pipeline = %s", [pipeline]).fetchone()
     return f"host {row[0]!r}, pid {row[1]}, since {row[2]:%Y-%m-%d %H:%M:%S %Z}" if row else "an unknown driver"
 
 
 def reported_at(conn: psycopg.Connection, pipeline: str) -> datetime | None:
     """Return when the pipeline's driver reported last; None if it never had one."""
-    row = conn.execute("SELECT updated_at FROM tidemark.driver WHERE pipeline = %s", [pipeline]).fetchone()
+    row = conn.execute("SELECT updated_at FROM tidegauge.driver WHERE pipeline = %s", [pipeline]).fetchone()
     return row[0] if row else None
 
 
@@ -74,7 +74,7 @@ def report(
     max_failures: how many of them end the driver. next_try_at: when a restarting driver tries again.
     """
     conn.execute(
-        "UPDATE tidemark.driver SET status = %s, message = %s, progress = coalesce(%s::jsonb, progress), "
+        "UPDATE tidegauge.driver SET status = %s, message = %s, progress = coalesce(%s::jsonb, progress), "
         "failures = %s, max_failures = %s, next_try_at = %s, updated_at = clock_timestamp() WHERE pipeline = %s",
         [
             status,
@@ -95,7 +95,7 @@ def set_desired_state(conn: psycopg.Connection, pipeline: str, *, paused: bool, 
     registered.
     """
     conn.execute(
-        "INSERT INTO tidemark.pipeline_wish AS w (pipeline, paused, requested_by, requested_at) "
+        "INSERT INTO tidegauge.pipeline_wish AS w (pipeline, paused, requested_by, requested_at) "
         "VALUES (%s, %s, %s, clock_timestamp()) "
         "ON CONFLICT (pipeline) DO UPDATE SET paused = excluded.paused, requested_by = excluded.requested_by, "
         "requested_at = excluded.requested_at WHERE w.paused <> excluded.paused",
@@ -106,10 +106,10 @@ def set_desired_state(conn: psycopg.Connection, pipeline: str, *, paused: bool, 
 def read_desired_state(conn: psycopg.Connection, pipeline: str) -> DesiredState:
     """Return what the pipeline's driver must check. Takes no lock."""
     row = conn.execute(
-        "SELECT p.fence, p.token, tidemark.has_driver(p.name), coalesce(w.paused, false), "
-        "coalesce(w.requested_by, ''), w.requested_at, EXISTS (SELECT FROM tidemark.dead_letter l "
+        "SELECT p.fence, p.token, tidegauge.has_driver(p.name), coalesce(w.paused, false), "
+        "coalesce(w.requested_by, ''), w.requested_at, EXISTS (SELECT FROM tidegauge.dead_letter l "
         "WHERE l.pipeline = p.name AND l.replay_at IS NOT NULL AND l.replay_txid IS NULL) "
-        "FROM tidemark.pipeline p LEFT JOIN tidemark.pipeline_wish w ON w.pipeline = p.name WHERE p.name = %s",
+        "FROM tidegauge.pipeline p LEFT JOIN tidegauge.pipeline_wish w ON w.pipeline = p.name WHERE p.name = %s",
         [pipeline],
     ).fetchone()
     return DesiredState(*row) if row else DesiredState(fence=None, token="", held=False, paused=False)

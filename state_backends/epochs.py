@@ -31,7 +31,7 @@ QUERIES: dict[str, LiteralString] = {
     # Exact right after a promotion, while pg_control_checkpoint() still has the timeline of the last checkpoint.
     TIMELINE: "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)",
     DATABASE: "SELECT oid::text FROM pg_database WHERE datname = current_database()",
-    TABLES: "SELECT concat_ws(' ', 'tidemark.pipeline'::regclass::oid, 'tidemark.batch'::regclass::oid)",
+    TABLES: "SELECT concat_ws(' ', 'tidegauge.pipeline'::regclass::oid, 'tidegauge.batch'::regclass::oid)",
 }
 
 MEANINGS = {
@@ -72,7 +72,7 @@ def current_epoch(conn: psycopg.Connection, pipeline: str, last: LastBatch | Non
         return epoch
     with conn.transaction():
         # Two drivers that find the same restore must not make two epochs, the later of which would end the earlier.
-        conn.execute("LOCK TABLE tidemark.epoch IN SHARE ROW EXCLUSIVE MODE")
+        conn.execute("LOCK TABLE tidegauge.epoch IN SHARE ROW EXCLUSIVE MODE")
         epoch, reason = _newest(conn, identity)
         return epoch if reason is None else new_epoch(conn, reason)
 
@@ -85,13 +85,13 @@ def new_epoch(conn: psycopg.Connection, reason: str, pipeline: str | None = None
     epoch = secrets.token_hex(8)
     with conn.transaction():
         number = conn.execute(
-            "INSERT INTO tidemark.epoch (epoch, reason, identity) VALUES (%s, %s, %s) RETURNING number",
+            "INSERT INTO tidegauge.epoch (epoch, reason, identity) VALUES (%s, %s, %s) RETURNING number",
             [epoch, reason, Jsonb(server_identity(conn))],
         ).fetchone()
         # The same transaction or savepoint writes the row again, so its xmin stays.
-        conn.execute("UPDATE tidemark.epoch SET made_by = xmin::text::bigint WHERE number = %s", number)
+        conn.execute("UPDATE tidegauge.epoch SET made_by = xmin::text::bigint WHERE number = %s", number)
         conn.execute(
-            "UPDATE tidemark.pipeline SET epoch = %(epoch)s WHERE name = coalesce(%(pipeline)s, name)",
+            "UPDATE tidegauge.pipeline SET epoch = %(epoch)s WHERE name = coalesce(%(pipeline)s, name)",
             {"epoch": epoch, "pipeline": pipeline},
         )
     return epoch
@@ -115,7 +115,7 @@ def _newest(conn: psycopg.Connection, identity: dict[str, str]) -> tuple[str, st
     """Return the newest epoch, and why it may not be the ledger's any more; None if it is."""
     row = conn.execute(
         # As text: Django's connections do not parse JSON.
-        "SELECT epoch, identity::text, made_by IS NOT DISTINCT FROM xmin::text::bigint FROM tidemark.epoch "
+        "SELECT epoch, identity::text, made_by IS NOT DISTINCT FROM xmin::text::bigint FROM tidegauge.epoch "
         "ORDER BY number DESC LIMIT 1"
     ).fetchone()
     if row is None:
@@ -136,8 +136,8 @@ def _is_behind(conn: psycopg.Connection, pipeline: str, last: LastBatch) -> bool
         "SELECT p.epoch, (p.committed_txid, p.committed_attempt) < (%(txid)s::bigint, %(attempt)s::integer), "
         # A commit that was reverted is open as the next attempt.
         "coalesce((p.open_txid, p.open_attempt) <= (%(txid)s::bigint, %(attempt)s::integer), true), "
-        "EXISTS (SELECT FROM tidemark.epoch e WHERE e.epoch = %(epoch)s) "
-        "FROM tidemark.pipeline p WHERE p.name = %(name)s",
+        "EXISTS (SELECT FROM tidegauge.epoch e WHERE e.epoch = %(epoch)s) "
+        "FROM tidegauge.pipeline p WHERE p.name = %(name)s",
         {**last._asdict(), "name": pipeline},
     ).fetchone()
     if row is None:

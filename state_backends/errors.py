@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import ClassVar, Self
 
 
-class TidemarkError(Exception):
+class TidegaugeError(Exception):
     """Base class of every error of this library.
 
     Catch it at a process boundary; catch a subclass where you can handle it.
@@ -15,27 +15,27 @@ class TidemarkError(Exception):
     retryable: ClassVar[bool] = False
 
 
-class MissingPackageError(TidemarkError, ImportError):
+class MissingPackageError(TidegaugeError, ImportError):
     """A package is not installed that this needs: install the extra that the message names."""
 
 
-class SpecError(TidemarkError):
+class SpecError(TidegaugeError):
     """A declaration is wrong: correct the StateSpec."""
 
 
-class SchemaVersionError(TidemarkError):
+class SchemaVersionError(TidegaugeError):
     """The database's schema is not one that this version can use: do what the message says."""
 
 
-class ServerVersionError(TidemarkError):
+class ServerVersionError(TidegaugeError):
     """The database server is too old: upgrade it."""
 
 
-class SpecMismatchError(TidemarkError):
+class SpecMismatchError(TidegaugeError):
     """A declaration differs from the stored state: restore it, or reprocess into a new state."""
 
 
-class KeyShapeError(TidemarkError):
+class KeyShapeError(TidegaugeError):
     """A key does not fit the state's key columns: correct the key."""
 
     def __init__(self, message: str, index: int | None = None) -> None:
@@ -43,19 +43,19 @@ class KeyShapeError(TidemarkError):
         self.index = index
 
 
-class FilterError(TidemarkError):
+class FilterError(TidegaugeError):
     """A condition does not fit the state: correct the condition."""
 
 
-class RangeTooLargeError(TidemarkError):
+class RangeTooLargeError(TidegaugeError):
     """A range has more keys than may be read to sort them: ask for a smaller one, or in key order."""
 
 
-class ValueShapeError(TidemarkError):
+class ValueShapeError(TidegaugeError):
     """A value cannot be stored in the state: correct the value."""
 
 
-class FoldRangeError(TidemarkError):
+class FoldRangeError(TidegaugeError):
     """A fold left the range of its column: the key keeps its value, and its share of the batch is a dead letter."""
 
     @classmethod
@@ -64,26 +64,26 @@ class FoldRangeError(TidemarkError):
         return cls(f"measure {measure}: {stored} joined with {partial} is out of the range of {sql_type}")
 
 
-class MovedOnError(TidemarkError):
+class MovedOnError(TidegaugeError):
     """Batches were published faster than a long read advanced, or one was reverted: read again."""
 
 
-class DuplicateKeyError(TidemarkError):
+class DuplicateKeyError(TidegaugeError):
     """One write has a key twice: combine the rows of a key before writing."""
 
 
-class RepeatedUpdateError(TidemarkError):
+class RepeatedUpdateError(TidegaugeError):
     """A batch updates a key of a transactional state in a second call: update it in one, or make the writes atomic."""
 
 
-class SecondWriterError(TidemarkError):
+class SecondWriterError(TidegaugeError):
     """Two tasks of one attempt wrote the same key, so that one of them would be lost: try the batch again."""
 
     # A task that Spark ran twice without saying so is not distinguished from another one, and does not come twice.
     retryable = True
 
 
-class StaleBatchError(TidemarkError):
+class StaleBatchError(TidegaugeError):
     """A stored row is newer than the batch that writes it: stop the older writer."""
 
     @classmethod
@@ -96,28 +96,28 @@ class StaleBatchError(TidemarkError):
         )
 
 
-class BackendUnavailable(TidemarkError):  # noqa: N818  the condition of a server, named as users search for it
+class BackendUnavailable(TidegaugeError):  # noqa: N818  the condition of a server, named as users search for it
     """The store of a state does not answer: try again later."""
 
     retryable = True
 
 
-class BackendSetupError(TidemarkError):
+class BackendSetupError(TidegaugeError):
     """A setting that a backend needs is missing or wrong: correct the setting that the message names."""
 
 
-class CapabilityError(TidemarkError):
+class CapabilityError(TidegaugeError):
     """A backend cannot do what was asked: use a backend that can, or do without."""
 
 
-class FencedError(TidemarkError):
+class FencedError(TidegaugeError):
     """Another driver or attempt has taken over: stop this one."""
 
     # For a task: it may be a late one of an attempt before this. A driver that gets it itself stops at once.
     retryable = True
 
 
-class StateBusyError(TidemarkError):
+class StateBusyError(TidegaugeError):
     """Another work is under way on a state's tables: try again when it has ended. work: its name in state_lock.py."""
 
     retryable = True
@@ -127,42 +127,42 @@ class StateBusyError(TidemarkError):
         self.work = work
 
 
-class StateGapError(TidemarkError):
+class StateGapError(TidegaugeError):
     """Batches were committed without a state or measure that is declared again: reprocess, rename it, or accept it."""
 
 
-class RolesError(TidemarkError):
+class RolesError(TidegaugeError):
     """Database roles cannot be set up over this connection: connect as the message says."""
 
 
-class TablesBusyError(TidemarkError):
+class TablesBusyError(TidegaugeError):
     """Tables to be changed have been read for minutes: wait for the readers that the message names, or end them."""
 
     retryable = True
 
 
-class DependentObjectsError(TidemarkError):
+class DependentObjectsError(TidegaugeError):
     """Views of users, or the like, stand on tables that a change replaces: drop them, and create them again after."""
 
 
-class ClockError(TidemarkError):
+class ClockError(TidegaugeError):
     """The clock of the database, or of this host, is wrong: set it right."""
 
     # A clock may be set right while the driver waits.
     retryable = True
 
 
-class PipelineHeldError(TidemarkError):
+class PipelineHeldError(TidegaugeError):
     """A live driver holds the pipeline: stop that driver first."""
 
 
-class LostWritesError(TidemarkError):
+class LostWritesError(TidegaugeError):
     """A store has lost writes of the open batch that it had acknowledged: try the batch again."""
 
     retryable = True
 
 
-class FindingError(TidemarkError):
+class FindingError(TidegaugeError):
     """What the ledger says of a state and what its store holds do not agree: do what the message says.
 
     Until then no driver feeds the state, and what it holds is not served. state: its name.
@@ -185,35 +185,35 @@ class RebuildingError(FindingError):
     """A rebuild of the state has not ended: let it end, or run it again."""
 
 
-class BatchOrderError(TidemarkError):
+class BatchOrderError(TidegaugeError):
     """A batch is neither the next nor the last committed one: the checkpoint and the ledger disagree."""
 
 
-class RewindError(TidemarkError):
+class RewindError(TidegaugeError):
     """A pipeline cannot be taken back to that batch: choose one of those that the message names, or reprocess."""
 
 
-class CheckpointTornError(TidemarkError):
+class CheckpointTornError(TidegaugeError):
     """A power cut has left the checkpoint with files that are empty or cut off: restore a whole copy of it."""
 
 
-class InputChangedError(TidemarkError):
+class InputChangedError(TidegaugeError):
     """A batch that was counted comes again with other input: restore the checkpoint, or do what the message says."""
 
 
-class SourceReplacedError(TidemarkError):
+class SourceReplacedError(TidegaugeError):
     """A topic, folder or the like was deleted and made again under its name: reprocess, or rebind to the new one."""
 
 
-class ResumeError(TidemarkError):
+class ResumeError(TidegaugeError):
     """The ledger cannot say where the sources of a pipeline stand: restore its checkpoint, or reprocess."""
 
 
-class DeviationError(TidemarkError):
+class DeviationError(TidegaugeError):
     """Keys of a state do not hold what was counted: see docs/recovery.md, "An audit found a deviation"."""
 
 
-class OutOfReachError(TidemarkError):
+class OutOfReachError(TidegaugeError):
     """A batch is too old to be read: ask for a later one. oldest: the oldest one that can be read."""
 
     def __init__(self, state: str, txid: int, oldest: int) -> None:
@@ -231,7 +231,7 @@ class OutOfReachError(TidemarkError):
         return error
 
 
-class NotCommittedError(TidemarkError):
+class NotCommittedError(TidegaugeError):
     """A requested batch is not committed: wait for it, or ask for an earlier one. newest: the committed one."""
 
     def __init__(self, state: str, txid: int, newest: int) -> None:
@@ -242,27 +242,27 @@ class NotCommittedError(TidemarkError):
         self.newest = newest
 
 
-class CheckpointMismatchError(TidemarkError):
+class CheckpointMismatchError(TidegaugeError):
     """A pipeline came back with another checkpoint: restore it, use new states, or rebind."""
 
 
-class SwapError(TidemarkError):
+class SwapError(TidegaugeError):
     """A shadow pipeline cannot be swapped in: finish it, or abort it and begin again."""
 
 
-class ShorterInputError(TidemarkError):
+class ShorterInputError(TidegaugeError):
     """A reprocess would count less than the states have counted: see why, or swap it in with --accept-shorter."""
 
 
-class ChangedResultError(TidemarkError):
+class ChangedResultError(TidegaugeError):
     """A reprocess gives other results than the batches did: see why, or accept that with --accept-changes."""
 
 
-class RollBackError(TidemarkError):
+class RollBackError(TidegaugeError):
     """What a reprocess replaced cannot be put back: the message says why, and what to do."""
 
 
-class UnknownNameError(TidemarkError):
+class UnknownNameError(TidegaugeError):
     """Nothing has that name: choose one of the names that the message lists."""
 
     kind: ClassVar[str]
@@ -289,19 +289,19 @@ class FormerPipelineError(UnknownPipelineError):
     """The pipeline was retired or renamed: the message says what became of it."""
 
 
-class RetiredError(TidemarkError):
+class RetiredError(TidegaugeError):
     """A declaration names what was retired or renamed: do what the message says."""
 
 
-class LifeError(TidemarkError):
+class LifeError(TidegaugeError):
     """A state or pipeline cannot be retired, renamed or moved: the message says why, and what to do."""
 
 
-class BackfillError(TidemarkError):
+class BackfillError(TidegaugeError):
     """A pipeline's history cannot be counted, or is in the way: do what the message says."""
 
 
-class KeyValueStoreError(TidemarkError):
+class KeyValueStoreError(TidegaugeError):
     """Base class of the errors of a key-value store."""
 
 
@@ -313,7 +313,7 @@ class PositionError(KeyValueStoreError):
     """A position lies outside the log: ask `plan_restore` what to restore instead."""
 
 
-class SynchronizerError(TidemarkError):
+class SynchronizerError(TidegaugeError):
     """Base class of the errors of a synchronizer and its log."""
 
 

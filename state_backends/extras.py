@@ -1,4 +1,4 @@
-"""Packages that come with an extra of the distribution, as `tidemark[spark]`, and are loaded at first use.
+"""Packages that come with an extra of the distribution, as `tidegauge[spark]`, and are loaded at first use.
 
 `state_backends` alone needs psycopg and nothing else: Arrow is for batches of a pipeline, redis-py for states in Redis,
 and `datasketches` folds sketches.
@@ -52,5 +52,5 @@ def naming_the_extra() -> Iterator[None]:
             version = getattr(importlib.import_module(package), "__version__", "unknown")
             found = f"is of version {version!r}, which lacks what is needed ({error.msg}); install the one of"
         raise MissingPackageError(
-            f"package {package!r} {found} tidemark[{EXTRAS[package]}], which has it", name=package
+            f"package {package!r} {found} tidegauge[{EXTRAS[package]}], which has it", name=package
         ) from error

@@ -27,7 +27,7 @@ def recorded(conn: psycopg.Connection) -> Iterator[None]:
 def record(conn: psycopg.Connection, state: str, finding: str) -> None:
     """Record what is wrong with a state; "" takes it back."""
     conn.execute(
-        "UPDATE tidemark.state SET finding = %(finding)s WHERE name = %(state)s AND finding <> %(finding)s",
+        "UPDATE tidegauge.state SET finding = %(finding)s WHERE name = %(state)s AND finding <> %(finding)s",
         {"state": state, "finding": finding},
     )
 
@@ -35,14 +35,14 @@ def record(conn: psycopg.Connection, state: str, finding: str) -> None:
 def warn(conn: psycopg.Connection, state: str, warning: str) -> None:
     """Record what people should know of a state's store; "" takes it back."""
     conn.execute(
-        "UPDATE tidemark.state SET warning = %(warning)s WHERE name = %(state)s AND warning <> %(warning)s",
+        "UPDATE tidegauge.state SET warning = %(warning)s WHERE name = %(state)s AND warning <> %(warning)s",
         {"state": state, "warning": warning},
     )
 
 
 def recorded_finding(conn: psycopg.Connection, state: str) -> str:
     """Return what is wrong with a state, "" for nothing."""
-    row = conn.execute("SELECT finding FROM tidemark.state WHERE name = %s", [state]).fetchone()
+    row = conn.execute("SELECT finding FROM tidegauge.state WHERE name = %s", [state]).fetchone()
     return row[0] if row else ""
 
 

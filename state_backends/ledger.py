@@ -41,10 +41,11 @@ from state_backends.errors import (
 from state_backends.source_input import Identity, SourceInput, merged, replaced
 from state_backends.state_lock import release_session_lock, take_session_lock
 
-# What keeps the lock of a pipeline apart from other locks of its name; the SQL function tidemark.has_driver repeats it.
+# What keeps the lock of a pipeline apart from other locks of its name; the SQL function
+# tidegauge.has_driver repeats it.
 LOCK_CLASS = 7103845
 
-CHANNEL = "tidemark"
+CHANNEL = "tidegauge"
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class BatchLedger:
         if self.fence is None:
             self._take_lock(patience_ms)
         row = self._conn.execute(
-            "UPDATE tidemark.pipeline SET fence = fence + 1, token = %s, epoch = coalesce(nullif(epoch, ''), %s) "
+            "UPDATE tidegauge.pipeline SET fence = fence + 1, token = %s, epoch = coalesce(nullif(epoch, ''), %s) "
             "WHERE name = %s RETURNING fence, token, epoch",
             [secrets.token_hex(8), epochs.current_epoch(self._conn, self.pipeline, last), self.pipeline],
         ).fetchone()
@@ -138,14 +139,14 @@ class BatchLedger:
                     "with --rebind if the source continues exactly where they stopped"
                 )
             self._conn.execute(
-                "UPDATE tidemark.pipeline SET checkpoint_id = %s, committed_batch_id = -1 WHERE name = %s",
+                "UPDATE tidegauge.pipeline SET checkpoint_id = %s, committed_batch_id = -1 WHERE name = %s",
                 [checkpoint_id, self.pipeline],
             )
 
     def checkpoint_id(self) -> str | None:
         """Return the checkpoint that the pipeline is bound to; None before the first."""
         row = self._conn.execute(
-            "SELECT checkpoint_id FROM tidemark.pipeline WHERE name = %s", [self.pipeline]
+            "SELECT checkpoint_id FROM tidegauge.pipeline WHERE name = %s", [self.pipeline]
         ).fetchone()
         return row[0] if row else None
 
@@ -155,8 +156,8 @@ class BatchLedger:
         Raises FencedError if another driver has taken over.
         """
         row = self._conn.execute(
-            "SELECT fence, token, tidemark.is_original(), committed_txid "
-            "FROM tidemark.pipeline WHERE name = %s FOR SHARE",
+            "SELECT fence, token, tidegauge.is_original(), committed_txid "
+            "FROM tidegauge.pipeline WHERE name = %s FOR SHARE",
             [self.pipeline],
         ).fetchone()
         self.check(*(row[:3] if row else (None, "")))
@@ -246,11 +247,11 @@ class BatchLedger:
         """
         with self._conn.transaction():
             done = self._conn.execute(
-                "UPDATE tidemark.pipeline SET committed_txid = open_txid, committed_attempt = open_attempt, "
+                "UPDATE tidegauge.pipeline SET committed_txid = open_txid, committed_attempt = open_attempt, "
                 "committed_batch_id = open_batch_id, committed_time = open_time, "
                 "open_txid = NULL, open_attempt = NULL, open_batch_id = NULL, open_time = NULL "
                 "WHERE name = %s AND fence = %s AND token = %s AND open_txid = %s AND open_attempt = %s "
-                "AND tidemark.is_original()",
+                "AND tidegauge.is_original()",
                 [batch.pipeline, batch.fence, batch.token, batch.txid, batch.attempt],
             ).rowcount
             if not done:
@@ -281,7 +282,7 @@ class BatchLedger:
             # Django's connections leave JSON as text.
             cursor.adapters.register_loader("jsonb", JsonbLoader)
             row = cursor.execute(
-                "SELECT *, tidemark.is_original() AS is_original FROM tidemark.pipeline WHERE name = %s FOR UPDATE",
+                "SELECT *, tidegauge.is_original() AS is_original FROM tidegauge.pipeline WHERE name = %s FOR UPDATE",
                 [self.pipeline],
             ).fetchone()
         self.check(*((row["fence"], row["token"], row["is_original"]) if row else (None, "")))
@@ -304,7 +305,7 @@ class BatchLedger:
         known = merged(row["sources"], sources)
         if known != row["sources"]:
             self._conn.execute(
-                "UPDATE tidemark.pipeline SET sources = %s::jsonb WHERE name = %s", [json.dumps(known), self.pipeline]
+                "UPDATE tidegauge.pipeline SET sources = %s::jsonb WHERE name = %s", [json.dumps(known), self.pipeline]
             )
 
     def _check_revertible(self, row: Mapping[str, Any], changed: str, irreversible: Sequence[str]) -> None:
@@ -326,13 +327,13 @@ class BatchLedger:
     def _reverted_commit(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the ledger row as it was while the committed batch was open."""
         before = self._conn.execute(
-            "SELECT attempt, batch_time FROM tidemark.batch WHERE pipeline = %s AND txid = %s",
+            "SELECT attempt, batch_time FROM tidegauge.batch WHERE pipeline = %s AND txid = %s",
             [self.pipeline, row["committed_txid"] - 1],
         ).fetchone()
         attempt, batch_time = before or (0, None)
         # The batch keeps its time, unless rows were freed as expired by a later one: it may have been built on them.
         times = self._conn.execute(
-            "SELECT greatest(%s::timestamptz, max(expired_until)) FROM tidemark.state WHERE pipeline = %s",
+            "SELECT greatest(%s::timestamptz, max(expired_until)) FROM tidegauge.state WHERE pipeline = %s",
             [row["committed_time"], self.pipeline],
         ).fetchone()
         assert times is not None
@@ -357,7 +358,7 @@ class BatchLedger:
         now = self.clock.read(self._conn, self.pipeline)
         batch_time = self.clock.batch_time(now, row["committed_time"], row["open_time"] if retry else None)
         self._conn.execute(
-            "UPDATE tidemark.pipeline SET committed_txid = %(committed_txid)s, "
+            "UPDATE tidegauge.pipeline SET committed_txid = %(committed_txid)s, "
             "committed_attempt = %(committed_attempt)s, committed_batch_id = %(committed_batch_id)s, "
             "committed_time = %(committed_time)s, open_txid = %(txid)s, open_attempt = %(attempt)s, "
             "open_batch_id = %(batch_id)s, open_time = %(open_time)s WHERE name = %(name)s",

@@ -134,7 +134,7 @@ def compact(
     """Trim a registered state, a page per step; stop iterating to stop.
 
     conn: in autocommit mode. keep: how far back reads in the past and histories reach. At any batch younger than that
-    the state can be read afterwards as it could be before; `tidemark.state.oldest_txid` says from which batch on.
+    the state can be read afterwards as it could be before; `tidegauge.state.oldest_txid` says from which batch on.
     work: the state's lock, if the caller holds it.
     In turn: changelog entries that a later one older than `keep` replaces, those that say no more than their absence
     would, tombstones, previous versions of wide values, ledger rows, dead space.
@@ -149,7 +149,7 @@ def _compact(conn: psycopg.Connection, spec: StateSpec, keep: timedelta) -> Iter
     horizon = _horizon(conn, spec.name, keep)
     # Written first, done second: a reader that finds less than there was finds this, too.
     conn.execute(
-        "UPDATE tidemark.state SET oldest_txid = %s WHERE name = %s AND oldest_txid < %s",
+        "UPDATE tidegauge.state SET oldest_txid = %s WHERE name = %s AND oldest_txid < %s",
         [horizon.txid, spec.name, horizon.txid],
     )
     if spec.changelog:
@@ -180,7 +180,7 @@ def expire(conn: psycopg.Connection, spec: StateSpec, *, work: StateWork | None 
 def note_expired(conn: psycopg.Connection, state: str, clock: datetime) -> None:
     """Note that rows which are past their ttl at `clock` are freed; before they are, or in the same transaction."""
     conn.execute(
-        "UPDATE tidemark.state SET expired_until = greatest(expired_until, %s) WHERE name = %s", [clock, state]
+        "UPDATE tidegauge.state SET expired_until = greatest(expired_until, %s) WHERE name = %s", [clock, state]
     )
 
 
@@ -224,7 +224,7 @@ def clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
     # Asked once the row is held: the statement that waits for it sees what was there when it began to wait.
-    ttl = conn.execute("SELECT tidemark.ttl_at_hand(%s)", [state]).fetchone()
+    ttl = conn.execute("SELECT tidegauge.ttl_at_hand(%s)", [state]).fetchone()
     assert ttl is not None
     name, committed, open_time = row
     now = checked_clock(conn, f"state {state!r}")
@@ -234,10 +234,10 @@ def clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
 def _horizon(conn: psycopg.Connection, state: str, keep: timedelta) -> Horizon:
     now = checked_clock(conn, f"state {state!r}")
     older = sql.SQL(
-        "LEFT JOIN LATERAL (SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid < p.committed_txid "
+        "LEFT JOIN LATERAL (SELECT * FROM tidegauge.batch b WHERE b.pipeline = p.name AND b.txid < p.committed_txid "
         "AND b.batch_time <= %s::timestamptz - %s::interval ORDER BY b.txid DESC LIMIT 1) b ON true"
     )
-    statement = ledger_sql("coalesce(b.txid, 0), b.batch_time, tidemark.ttl_at_hand(s.name)", older)
+    statement = ledger_sql("coalesce(b.txid, 0), b.batch_time, tidegauge.ttl_at_hand(s.name)", older)
     row = conn.execute(statement, [now, keep, state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
@@ -267,12 +267,12 @@ def _drop_dead(table: StateTable, horizon: Horizon) -> Walk:
 def _trim_ledger(conn: psycopg.Connection, state: str, keep: timedelta) -> Step:
     removed = conn.execute(
         # Reads in the past need the time of the batch, in whichever state of the pipeline they still reach it.
-        "DELETE FROM tidemark.batch b USING tidemark.state s, tidemark.pipeline p WHERE s.name = %s "
+        "DELETE FROM tidegauge.batch b USING tidegauge.state s, tidegauge.pipeline p WHERE s.name = %s "
         "AND p.name = s.pipeline AND b.pipeline = p.name AND b.txid < p.committed_txid - %s "
-        "AND b.batch_time < now() - %s::interval AND NOT EXISTS (SELECT FROM tidemark.state r "
+        "AND b.batch_time < now() - %s::interval AND NOT EXISTS (SELECT FROM tidegauge.state r "
         "WHERE r.pipeline = p.name AND (r.definition ->> 'changelog')::boolean AND r.oldest_txid <= b.txid) "
         # States that are kept can be put back, with the batches that fed them.
-        "AND NOT EXISTS (SELECT FROM tidemark.pipeline k WHERE k.name = p.name || '@kept' "
+        "AND NOT EXISTS (SELECT FROM tidegauge.pipeline k WHERE k.name = p.name || '@kept' "
         "AND b.txid <= k.committed_txid)",
         [state, KEPT_BATCHES, keep],
     ).rowcount

@@ -22,19 +22,19 @@ Offsets = Sequence[Any]
 # Path in the source's folder to time of modification, in ms since 1970.
 Files = dict[str, int]
 
-BATCH = "SELECT txid, batch_id, batch_time, offsets FROM tidemark.batch WHERE pipeline = %s AND txid = %s"
+BATCH = "SELECT txid, batch_id, batch_time, offsets FROM tidegauge.batch WHERE pipeline = %s AND txid = %s"
 
 # What was counted before the present states were fed does not matter; a batch without a record of its input does.
 UNRECORDED = """
 SELECT greatest(CASE WHEN p.files_since > p.fed_after THEN p.files_since END, (
-    SELECT max(b.txid) FROM tidemark.batch b
+    SELECT max(b.txid) FROM tidegauge.batch b
     WHERE b.pipeline = p.name AND b.txid > p.fed_after AND b.txid <= %(txid)s AND b.input IS NULL))
-FROM tidemark.pipeline p WHERE p.name = %(pipeline)s
+FROM tidegauge.pipeline p WHERE p.name = %(pipeline)s
 """
 
 
 STEPS = """
-SELECT txid, rows_in FROM tidemark.batch
+SELECT txid, rows_in FROM tidegauge.batch
 WHERE pipeline = %s AND txid > %s AND txid <= %s AND committed_at IS NOT NULL AND offsets IS NOT NULL ORDER BY txid
 """
 
@@ -67,7 +67,7 @@ def resume_point(conn: psycopg.Connection, pipeline: str, txid: int | None = Non
     Raises ResumeError where the ledger does not have the offsets.
     """
     with conn.cursor(row_factory=dict_row) as cursor:
-        ledger = cursor.execute("SELECT * FROM tidemark.pipeline WHERE name = %s", [pipeline]).fetchone()
+        ledger = cursor.execute("SELECT * FROM tidegauge.pipeline WHERE name = %s", [pipeline]).fetchone()
     if ledger is not None and not ledger["checkpoint_id"]:
         check_txid(conn, pipeline, ledger["committed_txid"])
     if ledger is None or not ledger["checkpoint_id"] or not ledger["committed_txid"]:
@@ -92,7 +92,7 @@ def resume_point(conn: psycopg.Connection, pipeline: str, txid: int | None = Non
 
 def committed_range(conn: psycopg.Connection, pipeline: str) -> tuple[int, int]:
     """Return the first and the last txid that the present states have counted; the last is less where there is none."""
-    row = conn.execute("SELECT fed_after + 1, committed_txid FROM tidemark.pipeline WHERE name = %s", [pipeline])
+    row = conn.execute("SELECT fed_after + 1, committed_txid FROM tidegauge.pipeline WHERE name = %s", [pipeline])
     first, last = row.fetchone() or (1, 0)
     return first, last
 
@@ -130,7 +130,7 @@ def files_after(conn: psycopg.Connection, pipeline: str, txid: int, place: int) 
 
 def _files(conn: psycopg.Connection, pipeline: str, place: int, after: int, last: int | None) -> dict[int, Files]:
     rows = conn.execute(
-        "SELECT f.txid, f.files FROM tidemark.input_file f JOIN tidemark.pipeline p ON p.name = f.pipeline "
+        "SELECT f.txid, f.files FROM tidegauge.input_file f JOIN tidegauge.pipeline p ON p.name = f.pipeline "
         "WHERE p.name = %s AND f.source = %s AND f.txid > greatest(p.fed_after, %s) "
         "AND f.txid <= coalesce(%s, f.txid) ORDER BY f.txid",
         [pipeline, place, after, last],

@@ -30,7 +30,7 @@ CHUNK_KEYS = 10_000
 Way = Literal["changelog", "previous versions", "emptied", "unchanged"]
 
 LEDGER = """
-UPDATE tidemark.pipeline SET fence = fence + 1, token = '', committed_txid = %(to)s, committed_attempt = %(attempt)s,
+UPDATE tidegauge.pipeline SET fence = fence + 1, token = '', committed_txid = %(to)s, committed_attempt = %(attempt)s,
     committed_batch_id = %(batch_id)s, committed_time = %(batch_time)s, open_txid = %(to)s + 1, open_attempt = 1,
     open_batch_id = %(batch_id)s + 1, open_time = NULL
 WHERE name = %(pipeline)s
@@ -38,7 +38,7 @@ WHERE name = %(pipeline)s
 
 # A state that lost its previous versions, or that was emptied, cannot be read as of earlier batches.
 CATALOG = """
-UPDATE tidemark.state SET since_txid = least(since_txid, %(to)s),
+UPDATE tidegauge.state SET since_txid = least(since_txid, %(to)s),
     oldest_txid = CASE WHEN name = ANY(%(logged)s) THEN oldest_txid ELSE %(to)s END,
     measures_since = (SELECT coalesce(jsonb_object_agg(key, least(value::bigint, %(to)s)), '{}')
                       FROM jsonb_each_text(measures_since)),
@@ -175,24 +175,24 @@ class Rewind:
 
     def _forget_batches(self, logged: Sequence[str]) -> None:
         place = {"pipeline": self.pipeline, "to": self.to}
-        self._conn.execute("DELETE FROM tidemark.dead_letter WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
+        self._conn.execute("DELETE FROM tidegauge.dead_letter WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         dead_letter_replay.forget_after(self._conn, self.pipeline, self.to)
-        self._conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
-        self._conn.execute("DELETE FROM tidemark.input_file WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
+        self._conn.execute("DELETE FROM tidegauge.batch WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
+        self._conn.execute("DELETE FROM tidegauge.input_file WHERE pipeline = %(pipeline)s AND txid > %(to)s", place)
         self._conn.execute(CATALOG, place | {"logged": list(logged)})
 
     def _ledger_row(self) -> dict[str, Any]:
         with self._conn.cursor(row_factory=dict_row) as cursor:
-            row = cursor.execute("SELECT * FROM tidemark.pipeline WHERE name = %s", [self.pipeline]).fetchone()
+            row = cursor.execute("SELECT * FROM tidegauge.pipeline WHERE name = %s", [self.pipeline]).fetchone()
         if row is None:
-            names = self._conn.execute("SELECT name FROM tidemark.pipeline ORDER BY name").fetchall()
+            names = self._conn.execute("SELECT name FROM tidegauge.pipeline ORDER BY name").fetchall()
             raise UnknownPipelineError.among(self.pipeline, [name for (name,) in names])
         return row
 
     def _batch_row(self) -> dict[str, Any]:
         with self._conn.cursor(row_factory=dict_row) as cursor:
             row = cursor.execute(
-                "SELECT attempt, batch_id, batch_time FROM tidemark.batch "
+                "SELECT attempt, batch_id, batch_time FROM tidegauge.batch "
                 "WHERE pipeline = %s AND txid = %s AND txid > %s AND committed_at IS NOT NULL",
                 [self.pipeline, self.to, self._ledger["fed_after"]],
             ).fetchone()
@@ -205,7 +205,7 @@ class Rewind:
 
     def _batches_at_hand(self) -> str:
         row = self._conn.execute(
-            "SELECT min(txid) FROM tidemark.batch WHERE pipeline = %s AND txid > %s AND committed_at IS NOT NULL",
+            "SELECT min(txid) FROM tidegauge.batch WHERE pipeline = %s AND txid > %s AND committed_at IS NOT NULL",
             [self.pipeline, self._ledger["fed_after"]],
         ).fetchone()
         if row is None or row[0] is None:
@@ -214,7 +214,7 @@ class Rewind:
 
     def _since(self, spec: StateSpec) -> tuple[int, int, int | None]:
         row = self._conn.execute(
-            "SELECT since_txid, oldest_txid, last_fed_txid FROM tidemark.state WHERE name = %s", [spec.name]
+            "SELECT since_txid, oldest_txid, last_fed_txid FROM tidegauge.state WHERE name = %s", [spec.name]
         ).fetchone()
         assert row is not None
         return row[0], row[1], row[2]

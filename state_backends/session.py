@@ -1,4 +1,4 @@
-"""Session settings: what Tidemark's statements rely on, whatever the defaults of the role, the database or the server.
+"""Session settings: what Tidegauge's statements rely on, whatever the defaults of the role, the database or the server.
 
 `ALTER ROLE .. SET` reaches every session that does not say otherwise. Some of those settings change how values are
 written as text and read back, others what a committed batch is worth. Pipelines and the web application set theirs; a
@@ -70,7 +70,7 @@ def check_version(version: int) -> None:
     """Raise ServerVersionError for a server that is too old. version: as libpq has it, 160004 for 16.4."""
     if version < OLDEST_SERVER * 10_000:
         raise ServerVersionError(
-            f"PostgreSQL {version // 10_000}.{version % 10_000}: Tidemark needs {OLDEST_SERVER} or later; upgrade the "
+            f"PostgreSQL {version // 10_000}.{version % 10_000}: Tidegauge needs {OLDEST_SERVER} or later; upgrade the "
             "server with pg_upgrade, or restore a dump of the database into a newer one"
         )
 

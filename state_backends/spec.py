@@ -48,7 +48,7 @@ RESERVED |= {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}  # PostgreSQL's
 class StateSpec:
     """The declaration of one state.
 
-    name: also names the table `tidemark_state.<name>`; see NAME_RULE.
+    name: also names the table `tidegauge_state.<name>`; see NAME_RULE.
     key: the key columns in order, name to type (see KEY_TYPES in types.py); empty for a global aggregate, whose key is
         `()`.
     measures: name to aggregator; or `value="jsonb"` instead, for a state whose value is any JSON value.

@@ -16,7 +16,7 @@ them. A work locks one of the two, or both; two works exclude each other where t
 
 Batches are not works: who may write them is the ledger's business, and a work that must not meet one holds the
 pipeline. The locks are advisory locks of the session, so they end with it, however it ends. A row in
-`tidemark.state_work` says whose they are; it may outlive a killed holder, but not the next one, whose token replaces
+`tidegauge.state_work` says whose they are; it may outlive a killed holder, but not the next one, whose token replaces
 the former token. So the token tells whether a shadow is still what its owner has filled (see `check_owner`).
 """
 
@@ -62,14 +62,14 @@ UNSHARE_FORMER = "SELECT pg_advisory_unlock_shared(%(lock_class)s, hashtext(%(na
 
 # A session that takes a lock twice gets it twice, and two works of one session exclude each other, too.
 IS_MINE = """
-SELECT EXISTS (SELECT FROM tidemark.lock_sessions(%(lock_class)s, %(name)s) l
+SELECT EXISTS (SELECT FROM tidegauge.lock_sessions(%(lock_class)s, %(name)s) l
 WHERE l.granted AND l.pid = pg_backend_pid())
 """
 
-IS_AWAITED = "SELECT EXISTS (SELECT FROM tidemark.lock_sessions(%(lock_class)s, %(name)s) l WHERE NOT l.granted)"
+IS_AWAITED = "SELECT EXISTS (SELECT FROM tidegauge.lock_sessions(%(lock_class)s, %(name)s) l WHERE NOT l.granted)"
 
 RECORD = """
-INSERT INTO tidemark.state_work AS w (state, tables, work, token, host, pid, backend_pid, since)
+INSERT INTO tidegauge.state_work AS w (state, tables, work, token, host, pid, backend_pid, since)
 VALUES (%(state)s, %(tables)s, %(work)s, %(token)s, %(host)s, %(pid)s, pg_backend_pid(), clock_timestamp())
 ON CONFLICT (state, tables) DO UPDATE SET work = excluded.work, token = excluded.token, host = excluded.host,
 pid = excluded.pid, backend_pid = excluded.backend_pid, since = excluded.since
@@ -164,7 +164,7 @@ def check_owner(conn: psycopg.Connection, state: str, token: str) -> None:
     Call it in the transaction that swaps the shadow. Raises StateBusyError.
     """
     found = conn.execute(
-        "SELECT token FROM tidemark.state_work WHERE state = %s AND tables = 'shadow' FOR SHARE", [state]
+        "SELECT token FROM tidegauge.state_work WHERE state = %s AND tables = 'shadow' FOR SHARE", [state]
     ).fetchone()
     if found is None or found[0] != token:
         other, whose = holder(conn, state, "shadow")
@@ -177,7 +177,7 @@ def check_owner(conn: psycopg.Connection, state: str, token: str) -> None:
 def holder(conn: psycopg.Connection, state: str, tables: str) -> tuple[str, str]:
     """Return which work has a state's tables, or had them last, and whose it is, for a message."""
     row = conn.execute(
-        "SELECT work, host, pid, since FROM tidemark.state_work WHERE state = %s AND tables = %s", [state, tables]
+        "SELECT work, host, pid, since FROM tidegauge.state_work WHERE state = %s AND tables = %s", [state, tables]
     ).fetchone()
     if row is None:
         return "", "a work that has just ended"
@@ -210,7 +210,7 @@ def _record(work: StateWork, tables: str) -> None:
 
 
 def _release(work: StateWork, tables: str) -> None:
-    work.conn.execute("DELETE FROM tidemark.state_work WHERE state = %s AND token = %s", [work.state, work.token])
+    work.conn.execute("DELETE FROM tidegauge.state_work WHERE state = %s AND token = %s", [work.state, work.token])
     release_session_lock(work.conn, LOCK_CLASSES[tables], work.state)
 
 

@@ -17,13 +17,13 @@ from state_backends.spec import StateSpec
 SINGLETON: dict[str, LiteralString] = {"singleton": "boolean"}
 
 # The schemas of states and their changelogs, of their shadow tables, and of those that a reprocess has replaced.
-SCHEMAS = ("tidemark_state", "tidemark_changelog")
-SHADOW_SCHEMAS = ("tidemark_shadow_state", "tidemark_shadow_changelog")
-KEPT_SCHEMAS = ("tidemark_kept_state", "tidemark_kept_changelog")
+SCHEMAS = ("tidegauge_state", "tidegauge_changelog")
+SHADOW_SCHEMAS = ("tidegauge_shadow_state", "tidegauge_shadow_changelog")
+KEPT_SCHEMAS = ("tidegauge_kept_state", "tidegauge_kept_changelog")
 
 
 class StateTable:
-    """Identifiers and columns of `tidemark_state.<name>` and its changelog.
+    """Identifiers and columns of `tidegauge_state.<name>` and its changelog.
 
     key: the key columns, name to SQL type; a global aggregate has one that is always true.
     values: the columns of the value. version: those of one version of a row: values, removed, updated_at.
@@ -34,7 +34,7 @@ class StateTable:
         self.schemas = schemas
         self.name = sql.Identifier(schemas[0], spec.name)
         self.changelog = sql.Identifier(schemas[1], spec.name)
-        self.live_view = sql.Identifier("tidemark_live", spec.name)
+        self.live_view = sql.Identifier("tidegauge_live", spec.name)
         self.key: dict[str, LiteralString] = dict(spec.key) or dict(SINGLETON)
         self.values: dict[str, LiteralString] = spec.value_columns
         self.version: dict[str, LiteralString] = self.values | {"removed": "boolean", "updated_at": "timestamptz"}

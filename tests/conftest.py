@@ -9,7 +9,7 @@ import pytest
 from pipelines.embedded.temporary import temporary_database
 from tests.harness.costs import count
 
-pytest_plugins = ["tidemark.testing.fixtures", "tests.harness.reset", "tests.webapp.processes"]
+pytest_plugins = ["tidegauge.testing.fixtures", "tests.harness.reset", "tests.webapp.processes"]
 
 
 @pytest.fixture(scope="module")

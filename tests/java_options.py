@@ -15,7 +15,7 @@ ARCHIVE = Path(sys.prefix) / "spark.jsa"
 
 def set_java_options() -> None:
     """Set the environment of every Java that is started from here on."""
-    # As tidemark/testing/session.py has them, which says why. Here they are for drivers that tests start as processes.
+    # As tidegauge/testing/session.py has them, which says why. Here they are for drivers that tests start as processes.
     options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
     os.environ.setdefault("JAVA_TOOL_OPTIONS", options)
     if ARCHIVE.is_file():
@@ -30,7 +30,7 @@ def make_archive() -> None:
     from pipelines.driver import Driver, RunOptions
     from pipelines.embedded.temporary import server_url, temporary_database
     from pipelines.jobs.word_count import word_count
-    from tidemark.testing.session import spark_session
+    from tidegauge.testing.session import spark_session
 
     os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={ARCHIVE}"
     with temporary_database(server_url()) as dsn, tempfile.TemporaryDirectory() as name:

@@ -74,7 +74,7 @@ def environment(version: str) -> Path:
         subprocess.run([*pip, f"pyspark=={version}"], check=True)
         own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
         # After its own packages on the path, so that this PySpark hides the other one.
-        (own / "tidemark.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        (own / "tidegauge.pth").write_text(sysconfig.get_path("purelib") + "\n")
         made.touch()
     return python
 

@@ -9,7 +9,7 @@ import pytest
 
 import pipelines.errors
 import state_backends.errors
-from state_backends.errors import KeyValueStoreError, SynchronizerError, TidemarkError, UnknownNameError
+from state_backends.errors import KeyValueStoreError, SynchronizerError, TidegaugeError, UnknownNameError
 from tests.recovery_page import FINDINGS, PAGE, commands, messages, statements
 
 # What an operator sees of each error that says that something went back, was lost or is in the way.
@@ -116,8 +116,8 @@ def test_each_error_has_a_finding_or_is_for_programs():
         name
         for module in (state_backends.errors, pipelines.errors)
         for name, kind in vars(module).items()
-        if isinstance(kind, type) and issubclass(kind, TidemarkError) and not issubclass(kind, programs)
-    } - {"TidemarkError"}
+        if isinstance(kind, type) and issubclass(kind, TidegaugeError) and not issubclass(kind, programs)
+    } - {"TidegaugeError"}
 
     assert errors == FINDINGS_OF.keys() | OF_PROGRAMS
     assert {finding for findings in FINDINGS_OF.values() for finding in findings} - FINDINGS.keys() == set()

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = DECLARED["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OURS = ("tidemark", "webapp", "pipelines", "state_backends")
+OURS = ("tidegauge", "webapp", "pipelines", "state_backends")
 
 # Packages that are called otherwise than they are imported, and those that others bring along.
 CALLED = {
@@ -32,13 +32,13 @@ RUNS_WITH = {
     "pipelines/embedded": ["embedded"],
     "webapp": ["web", "oidc"],
     "webapp/states/management": ["web", "spark", "embedded"],
-    "tidemark": ["web"],
-    "tidemark/testing": ["spark", "embedded"],
-    "tidemark/client": ["client"],
+    "tidegauge": ["web"],
+    "tidegauge/testing": ["spark", "embedded"],
+    "tidegauge/client": ["client"],
 }
 
 # What imports a folder, or asks it for a result of its own kind, and so is there when its code runs.
-IMPORTED_BY = {"tidemark/testing": {"pytest"}, "tidemark/client": {"pandas", "polars", "pyarrow"}}
+IMPORTED_BY = {"tidegauge/testing": {"pytest"}, "tidegauge/client": {"pandas", "polars", "pyarrow"}}
 
 
 def pinned(file: str) -> dict[str, Requirement]:
@@ -58,7 +58,7 @@ def test_what_is_declared_is_pinned_within_its_bounds(file, declared):
     pins = pinned(file)
 
     for wanted in map(Requirement, declared):
-        if wanted.name == "tidemark":
+        if wanted.name == "tidegauge":
             continue
         [pin] = pins[canonicalize_name(wanted.name)].specifier
         assert pin.operator == "=="

@@ -11,7 +11,7 @@ PYPROJECT = """
 [project]
 name = "acme"
 
-[tool.tidemark]
+[tool.tidegauge]
 pipelines = ["acme.orders", "acme.clicks"]
 """
 
@@ -26,7 +26,7 @@ ORDERS = '''
 from pathlib import Path
 
 from acme.steps import split
-from tidemark import Count, Pipeline, StateSpec, Stream, Sum, TextFiles
+from tidegauge import Count, Pipeline, StateSpec, Stream, Sum, TextFiles
 
 ORDERED = StateSpec("ordered", {"article": "text"}, {"orders": Count(), "articles": Sum("number", type="bigint")})
 
@@ -39,7 +39,7 @@ def orders(folder: Path, files_per_batch: int = 1) -> Pipeline:
 '''
 
 CLICKS = """
-from tidemark import Count, JsonFiles, Pipeline, StateSpec, Stream
+from tidegauge import Count, JsonFiles, Pipeline, StateSpec, Stream
 
 CLICKED = StateSpec("clicked", {"page": "text"}, {"clicks": Count()})
 
@@ -73,11 +73,11 @@ class Project:
         path.write_text(text)
 
     def environ(self) -> dict[str, str]:
-        mine = {"DATABASE_URL": self._dsn, "TIDEMARK_HOME": str(self.folder / "home"), "LOG_FORMAT": "text"}
+        mine = {"DATABASE_URL": self._dsn, "TIDEGAUGE_HOME": str(self.folder / "home"), "LOG_FORMAT": "text"}
         return os.environ | mine
 
     def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        """Start a command of Tidemark's in the project's folder."""
+        """Start a command of Tidegauge's in the project's folder."""
         return subprocess.Popen(
             [sys.executable, str(REPOSITORY / "manage.py"), *words],
             cwd=self.folder,

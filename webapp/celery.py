@@ -12,9 +12,9 @@ from structlog.contextvars import bind_contextvars, clear_contextvars, get_conte
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 
-REQUEST_ID_HEADER = "tidemark_request_id"
+REQUEST_ID_HEADER = "tidegauge_request_id"
 
-app = Celery("tidemark")
+app = Celery("tidegauge")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 

@@ -18,105 +18,105 @@ env = environ.Env()
 BASE_DIR = Path(__file__).resolve().parents[1]
 if not (BASE_DIR / "manage.py").exists():
     BASE_DIR = Path.cwd()
-DATA_DIR = Path(env.str("TIDEMARK_HOME", default="") or BASE_DIR / ".tidemark").resolve()
+DATA_DIR = Path(env.str("TIDEGAUGE_HOME", default="") or BASE_DIR / ".tidegauge").resolve()
 
-# --- Tidemark's own -------------------------------------------------------------------------------------------------
+# --- Tidegauge's own -------------------------------------------------------------------------------------------------
 
 # How far back histories and as-of reads reach; compaction deletes older changelog entries.
-TIDEMARK_CHANGELOG_KEEP_HOURS = env.int("TIDEMARK_CHANGELOG_KEEP_HOURS", default=168)
+TIDEGAUGE_CHANGELOG_KEEP_HOURS = env.int("TIDEGAUGE_CHANGELOG_KEEP_HOURS", default=168)
 # Retention of finished maintenance runs.
-TIDEMARK_RUNS_KEEP_DAYS = env.int("TIDEMARK_RUNS_KEEP_DAYS", default=30)
+TIDEGAUGE_RUNS_KEEP_DAYS = env.int("TIDEGAUGE_RUNS_KEEP_DAYS", default=30)
 # Keys that a scheduled audit compares, of each state: some of its changelog and as many of its table.
-TIDEMARK_AUDIT_KEYS = env.int("TIDEMARK_AUDIT_KEYS", default=1_000)
+TIDEGAUGE_AUDIT_KEYS = env.int("TIDEGAUGE_AUDIT_KEYS", default=1_000)
 # Retention of the audit log.
-TIDEMARK_AUDIT_KEEP_DAYS = env.int("TIDEMARK_AUDIT_KEEP_DAYS", default=400)
+TIDEGAUGE_AUDIT_KEEP_DAYS = env.int("TIDEGAUGE_AUDIT_KEEP_DAYS", default=400)
 # Keys per lookup request.
-TIDEMARK_LOOKUP_MAX_KEYS = env.int("TIDEMARK_LOOKUP_MAX_KEYS", default=1_000)
+TIDEGAUGE_LOOKUP_MAX_KEYS = env.int("TIDEGAUGE_LOOKUP_MAX_KEYS", default=1_000)
 # The longest time that a lookup waits for its `min_txid`.
-TIDEMARK_MAX_WAIT_MS = env.int("TIDEMARK_MAX_WAIT_MS", default=5_000)
+TIDEGAUGE_MAX_WAIT_MS = env.int("TIDEGAUGE_MAX_WAIT_MS", default=5_000)
 # A streamed answer ends if its client reads nothing for this long, because it keeps a database snapshot open.
-TIDEMARK_STREAM_IDLE_MS = env.int("TIDEMARK_STREAM_IDLE_MS", default=60_000)
+TIDEGAUGE_STREAM_IDLE_MS = env.int("TIDEGAUGE_STREAM_IDLE_MS", default=60_000)
 # .. and if it reads fewer bytes per second than this, or takes longer than this in all.
-TIDEMARK_STREAM_MIN_BYTES_PER_SECOND = env.int("TIDEMARK_STREAM_MIN_BYTES_PER_SECOND", default=4_096)
-TIDEMARK_STREAM_MAX_SECONDS = env.float("TIDEMARK_STREAM_MAX_SECONDS", default=3_600.0)
+TIDEGAUGE_STREAM_MIN_BYTES_PER_SECOND = env.int("TIDEGAUGE_STREAM_MIN_BYTES_PER_SECOND", default=4_096)
+TIDEGAUGE_STREAM_MAX_SECONDS = env.float("TIDEGAUGE_STREAM_MAX_SECONDS", default=3_600.0)
 # Threads of a web process, each with a database connection: of lookups and other calls of the API, pages, searches and
 # sorted entries, and exports.
-TIDEMARK_LOOKUP_THREADS = env.int("TIDEMARK_LOOKUP_THREADS", default=16)
-TIDEMARK_PAGE_THREADS = env.int("TIDEMARK_PAGE_THREADS", default=6)
-TIDEMARK_SEARCH_THREADS = env.int("TIDEMARK_SEARCH_THREADS", default=1)
-TIDEMARK_EXPORT_THREADS = env.int("TIDEMARK_EXPORT_THREADS", default=1)
+TIDEGAUGE_LOOKUP_THREADS = env.int("TIDEGAUGE_LOOKUP_THREADS", default=16)
+TIDEGAUGE_PAGE_THREADS = env.int("TIDEGAUGE_PAGE_THREADS", default=6)
+TIDEGAUGE_SEARCH_THREADS = env.int("TIDEGAUGE_SEARCH_THREADS", default=1)
+TIDEGAUGE_EXPORT_THREADS = env.int("TIDEGAUGE_EXPORT_THREADS", default=1)
 # What may be under way at once in a process, in all and of one API key or user (or address): exports, each with a
 # database connection and a snapshot; requests that wait for their `min_txid`; searches, filters and sorted entries.
-TIDEMARK_EXPORTS = env.int("TIDEMARK_EXPORTS", default=8)
-TIDEMARK_EXPORTS_EACH = env.int("TIDEMARK_EXPORTS_EACH", default=4)
-TIDEMARK_WAITS = env.int("TIDEMARK_WAITS", default=1_000)
-TIDEMARK_WAITS_EACH = env.int("TIDEMARK_WAITS_EACH", default=100)
-TIDEMARK_SEARCHES = env.int("TIDEMARK_SEARCHES", default=16)
-TIDEMARK_SEARCHES_EACH = env.int("TIDEMARK_SEARCHES_EACH", default=4)
+TIDEGAUGE_EXPORTS = env.int("TIDEGAUGE_EXPORTS", default=8)
+TIDEGAUGE_EXPORTS_EACH = env.int("TIDEGAUGE_EXPORTS_EACH", default=4)
+TIDEGAUGE_WAITS = env.int("TIDEGAUGE_WAITS", default=1_000)
+TIDEGAUGE_WAITS_EACH = env.int("TIDEGAUGE_WAITS_EACH", default=100)
+TIDEGAUGE_SEARCHES = env.int("TIDEGAUGE_SEARCHES", default=16)
+TIDEGAUGE_SEARCHES_EACH = env.int("TIDEGAUGE_SEARCHES_EACH", default=4)
 # 1: exports and searches of one API key or user count over all processes with the same Redis.
-TIDEMARK_SHARED_LIMITS = env.bool("TIDEMARK_SHARED_LIMITS", default=False)
+TIDEGAUGE_SHARED_LIMITS = env.bool("TIDEGAUGE_SHARED_LIMITS", default=False)
 # The longest time in which the body of a request arrives.
-TIDEMARK_REQUEST_SECONDS = env.float("TIDEMARK_REQUEST_SECONDS", default=20.0)
+TIDEGAUGE_REQUEST_SECONDS = env.float("TIDEGAUGE_REQUEST_SECONDS", default=20.0)
 # Of all requests that a web process holds at once.
-TIDEMARK_REQUESTS_MAX_BYTES = env.int("TIDEMARK_REQUESTS_MAX_BYTES", default=128 * 1024 * 1024)
-# Of one request. Enough for TIDEMARK_LOOKUP_MAX_KEYS keys of 2,048 bytes each, with JSON escapes.
-TIDEMARK_REQUEST_MAX_BYTES = env.int("TIDEMARK_REQUEST_MAX_BYTES", default=4 * 1024 * 1024)
+TIDEGAUGE_REQUESTS_MAX_BYTES = env.int("TIDEGAUGE_REQUESTS_MAX_BYTES", default=128 * 1024 * 1024)
+# Of one request. Enough for TIDEGAUGE_LOOKUP_MAX_KEYS keys of 2,048 bytes each, with JSON escapes.
+TIDEGAUGE_REQUEST_MAX_BYTES = env.int("TIDEGAUGE_REQUEST_MAX_BYTES", default=4 * 1024 * 1024)
 # How long a process caches a checked API key, so how long other processes may still accept a revoked one.
-TIDEMARK_API_KEY_CACHE_SECONDS = env.float("TIDEMARK_API_KEY_CACHE_SECONDS", default=5.0)
+TIDEGAUGE_API_KEY_CACHE_SECONDS = env.float("TIDEGAUGE_API_KEY_CACHE_SECONDS", default=5.0)
 # The issuer in short-lived tokens. Installations that share SECRET_KEY and a copy of the database need different ones.
-TIDEMARK_TOKEN_ISSUER = env.str("TIDEMARK_TOKEN_ISSUER", default="tidemark")
+TIDEGAUGE_TOKEN_ISSUER = env.str("TIDEGAUGE_TOKEN_ISSUER", default="tidegauge")
 # How often the usage of API keys is stored, and how long; 0 seconds: it is not counted.
-TIDEMARK_USAGE_FLUSH_SECONDS = env.float("TIDEMARK_USAGE_FLUSH_SECONDS", default=10.0)
-TIDEMARK_USAGE_KEEP_DAYS = env.int("TIDEMARK_USAGE_KEEP_DAYS", default=400)
+TIDEGAUGE_USAGE_FLUSH_SECONDS = env.float("TIDEGAUGE_USAGE_FLUSH_SECONDS", default=10.0)
+TIDEGAUGE_USAGE_KEEP_DAYS = env.int("TIDEGAUGE_USAGE_KEEP_DAYS", default=400)
 # Requests per minute: of an API key without a rate of its own, of a user's session, of an address with wrong API keys
 # or passwords, and of an unauthenticated address. 0: no limit.
-TIDEMARK_API_RATE_PER_MINUTE = env.int("TIDEMARK_API_RATE_PER_MINUTE", default=60_000)
-TIDEMARK_SESSION_RATE_PER_MINUTE = env.int("TIDEMARK_SESSION_RATE_PER_MINUTE", default=6_000)
-TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = env.int("TIDEMARK_WRONG_KEY_RATE_PER_MINUTE", default=30)
-TIDEMARK_ANONYMOUS_RATE_PER_MINUTE = env.int("TIDEMARK_ANONYMOUS_RATE_PER_MINUTE", default=120)
+TIDEGAUGE_API_RATE_PER_MINUTE = env.int("TIDEGAUGE_API_RATE_PER_MINUTE", default=60_000)
+TIDEGAUGE_SESSION_RATE_PER_MINUTE = env.int("TIDEGAUGE_SESSION_RATE_PER_MINUTE", default=6_000)
+TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = env.int("TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE", default=30)
+TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE = env.int("TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE", default=120)
 # Of each SQL statement of the web and events processes.
-TIDEMARK_STATEMENT_TIMEOUT_MS = env.int("TIDEMARK_STATEMENT_TIMEOUT_MS", default=15_000)
+TIDEGAUGE_STATEMENT_TIMEOUT_MS = env.int("TIDEGAUGE_STATEMENT_TIMEOUT_MS", default=15_000)
 # Keys of a state, or of a range of it, that entries may be sorted by a measure; 0: no limit.
-TIDEMARK_SORT_MAX_KEYS = env.int("TIDEMARK_SORT_MAX_KEYS", default=1_000_000)
-TIDEMARK_GROUP_MAX_KEYS = env.int("TIDEMARK_GROUP_MAX_KEYS", default=50_000)
+TIDEGAUGE_SORT_MAX_KEYS = env.int("TIDEGAUGE_SORT_MAX_KEYS", default=1_000_000)
+TIDEGAUGE_GROUP_MAX_KEYS = env.int("TIDEGAUGE_GROUP_MAX_KEYS", default=50_000)
 # URL of the events process, for the dashboard; empty: the same origin, where a proxy routes /events/ to it.
-TIDEMARK_EVENTS_URL = env.str("TIDEMARK_EVENTS_URL", default="").rstrip("/")
-# Where the site of the documentation is, whose sections the search then finds, such as https://docs.example/tidemark.
-TIDEMARK_DOCS_URL = env.str("TIDEMARK_DOCS_URL", default="").rstrip("/")
-# Other origins whose pages may open event streams with the user's session, such as https://tidemark.example.
-TIDEMARK_EVENTS_ORIGINS = env.list("TIDEMARK_EVENTS_ORIGINS", default=[])
+TIDEGAUGE_EVENTS_URL = env.str("TIDEGAUGE_EVENTS_URL", default="").rstrip("/")
+# Where the site of the documentation is, whose sections the search then finds, such as https://docs.example/tidegauge.
+TIDEGAUGE_DOCS_URL = env.str("TIDEGAUGE_DOCS_URL", default="").rstrip("/")
+# Other origins whose pages may open event streams with the user's session, such as https://tidegauge.example.
+TIDEGAUGE_EVENTS_ORIGINS = env.list("TIDEGAUGE_EVENTS_ORIGINS", default=[])
 # Other origins whose pages may call the API and open event streams with a token or API key, without the session.
-TIDEMARK_CORS_ORIGINS = checked_origins("TIDEMARK_CORS_ORIGINS", env.list("TIDEMARK_CORS_ORIGINS", default=[]))
+TIDEGAUGE_CORS_ORIGINS = checked_origins("TIDEGAUGE_CORS_ORIGINS", env.list("TIDEGAUGE_CORS_ORIGINS", default=[]))
 # Interval of comments on an idle stream, so that proxies keep it open.
-TIDEMARK_EVENTS_HEARTBEAT_SECONDS = env.float("TIDEMARK_EVENTS_HEARTBEAT_SECONDS", default=15.0)
+TIDEGAUGE_EVENTS_HEARTBEAT_SECONDS = env.float("TIDEGAUGE_EVENTS_HEARTBEAT_SECONDS", default=15.0)
 # A client that reads nothing for this long is disconnected.
-TIDEMARK_EVENTS_SLOW_SECONDS = env.float("TIDEMARK_EVENTS_SLOW_SECONDS", default=20.0)
+TIDEGAUGE_EVENTS_SLOW_SECONDS = env.float("TIDEGAUGE_EVENTS_SLOW_SECONDS", default=20.0)
 # Clients per process, and per API key or user.
-TIDEMARK_EVENTS_MAX_CLIENTS = env.int("TIDEMARK_EVENTS_MAX_CLIENTS", default=4_000)
-TIDEMARK_EVENTS_MAX_CLIENTS_EACH = env.int("TIDEMARK_EVENTS_MAX_CLIENTS_EACH", default=200)
+TIDEGAUGE_EVENTS_MAX_CLIENTS = env.int("TIDEGAUGE_EVENTS_MAX_CLIENTS", default=4_000)
+TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH = env.int("TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH", default=200)
 # Changes sent per batch, and missed batches sent to a client that reconnects; beyond these it reads the state again.
-TIDEMARK_EVENTS_MAX_CHANGES = env.int("TIDEMARK_EVENTS_MAX_CHANGES", default=1_000)
-TIDEMARK_EVENTS_MAX_BATCHES = env.int("TIDEMARK_EVENTS_MAX_BATCHES", default=1_000)
+TIDEGAUGE_EVENTS_MAX_CHANGES = env.int("TIDEGAUGE_EVENTS_MAX_CHANGES", default=1_000)
+TIDEGAUGE_EVENTS_MAX_BATCHES = env.int("TIDEGAUGE_EVENTS_MAX_BATCHES", default=1_000)
 # Token that /metrics requires; empty: only clients on this machine may read it. See docs/operations.md.
-TIDEMARK_METRICS_TOKEN = env.str("TIDEMARK_METRICS_TOKEN", default="")
+TIDEGAUGE_METRICS_TOKEN = env.str("TIDEGAUGE_METRICS_TOKEN", default="")
 # Whether /readyz shows pipeline names and reasons to unauthenticated clients, or only the number of stale pipelines.
-TIDEMARK_READYZ_NAMES = env.bool("TIDEMARK_READYZ_NAMES", default=False)
+TIDEGAUGE_READYZ_NAMES = env.bool("TIDEGAUGE_READYZ_NAMES", default=False)
 # A pipeline is stale if its oldest unread input is older than this.
-TIDEMARK_STALE_AFTER_SECONDS = env.float("TIDEMARK_STALE_AFTER_SECONDS", default=300.0)
+TIDEGAUGE_STALE_AFTER_SECONDS = env.float("TIDEGAUGE_STALE_AFTER_SECONDS", default=300.0)
 # A pipeline is rejecting if more than this share of the rows of recent batches are dead letters; 0 to 1.
-TIDEMARK_REJECTED_SHARE = env.float("TIDEMARK_REJECTED_SHARE", default=0.05)
+TIDEGAUGE_REJECTED_SHARE = env.float("TIDEGAUGE_REJECTED_SHARE", default=0.05)
 
 # Networks beside the public addresses that webhooks may be sent to, such as 10.1.0.0/16, also by http://.
-TIDEMARK_WEBHOOK_NETWORKS = networks("TIDEMARK_WEBHOOK_NETWORKS", env.list("TIDEMARK_WEBHOOK_NETWORKS", default=[]))
+TIDEGAUGE_WEBHOOK_NETWORKS = networks("TIDEGAUGE_WEBHOOK_NETWORKS", env.list("TIDEGAUGE_WEBHOOK_NETWORKS", default=[]))
 # The longest time that one attempt to send a webhook takes.
-TIDEMARK_WEBHOOK_SECONDS = env.float("TIDEMARK_WEBHOOK_SECONDS", default=10.0)
+TIDEGAUGE_WEBHOOK_SECONDS = env.float("TIDEGAUGE_WEBHOOK_SECONDS", default=10.0)
 # Retention of messages that were delivered or given up.
-TIDEMARK_WEBHOOK_KEEP_DAYS = env.int("TIDEMARK_WEBHOOK_KEEP_DAYS", default=14)
+TIDEGAUGE_WEBHOOK_KEEP_DAYS = env.int("TIDEGAUGE_WEBHOOK_KEEP_DAYS", default=14)
 
 # Retention of the history of verdicts, of alerts and of what was sent about them.
-TIDEMARK_ALERTS_KEEP_DAYS = env.int("TIDEMARK_ALERTS_KEEP_DAYS", default=90)
-# Where people reach the dashboard, for the links in mails, such as https://tidemark.example; empty: no links.
-TIDEMARK_PUBLIC_URL = env.str("TIDEMARK_PUBLIC_URL", default="").rstrip("/")
+TIDEGAUGE_ALERTS_KEEP_DAYS = env.int("TIDEGAUGE_ALERTS_KEEP_DAYS", default=90)
+# Where people reach the dashboard, for the links in mails, such as https://tidegauge.example; empty: no links.
+TIDEGAUGE_PUBLIC_URL = env.str("TIDEGAUGE_PUBLIC_URL", default="").rstrip("/")
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 
@@ -196,26 +196,28 @@ USE_TZ = True
 
 # --- Mail: the server, such as smtp+tls://user:password@mail.example:587; without one alerts are not sent by mail -----
 
-TIDEMARK_MAIL = bool(env.str("EMAIL_URL", default=""))
-if TIDEMARK_MAIL:
+TIDEGAUGE_MAIL = bool(env.str("EMAIL_URL", default=""))
+if TIDEGAUGE_MAIL:
     globals().update(env.email_url("EMAIL_URL"))
-DEFAULT_FROM_EMAIL = env.str("EMAIL_FROM", default="tidemark@localhost")
+DEFAULT_FROM_EMAIL = env.str("EMAIL_FROM", default="tidegauge@localhost")
 # Of each step of a conversation with the mail server.
-EMAIL_TIMEOUT = env.float("TIDEMARK_MAIL_SECONDS", default=10.0)
+EMAIL_TIMEOUT = env.float("TIDEGAUGE_MAIL_SECONDS", default=10.0)
 
 # --- Databases ------------------------------------------------------------------------------------------------------
 
 # psycopg prepares a statement after this many executions, which saves a quarter of a lookup's time. 0 turns it off, for
 # a connection pooler in transaction mode without support for prepared statements.
-TIDEMARK_PREPARE_AFTER = env.int("TIDEMARK_PREPARE_AFTER", default=3)
+TIDEGAUGE_PREPARE_AFTER = env.int("TIDEGAUGE_PREPARE_AFTER", default=3)
 
 # Through a connection pooler nothing is prepared unless that is asked for: PgBouncer can since 1.21.
-TIDEMARK_POOLED_PREPARE_AFTER = env.int("TIDEMARK_PREPARE_AFTER", default=0)
+TIDEGAUGE_POOLED_PREPARE_AFTER = env.int("TIDEGAUGE_PREPARE_AFTER", default=0)
 # The server itself, where DATABASE_URL leads to a connection pooler: for maintenance and event streams.
 DATABASE_DIRECT_URL = env.str("DATABASE_DIRECT_URL", default="")
 
 DATABASES = {
-    "default": database(env.str("DATABASE_URL", default=""), prepare_threshold=TIDEMARK_PREPARE_AFTER or None, **CLIENT)
+    "default": database(
+        env.str("DATABASE_URL", default=""), prepare_threshold=TIDEGAUGE_PREPARE_AFTER or None, **CLIENT
+    )
     | {
         "CONN_MAX_AGE": env.int("CONN_MAX_AGE", default=600),
         "CONN_HEALTH_CHECKS": True,
@@ -226,14 +228,14 @@ DATABASES = {
 # Streaming standbys that answer lookups, entries, histories and exports; separated by commas. See docs/replicas.md.
 DATABASE_REPLICA_URLS = replicas(env.list("DATABASE_REPLICA_URLS", default=[]))
 # A replica that may lack what was committed so long ago is left out.
-TIDEMARK_REPLICA_MAX_LAG_SECONDS = env.float("TIDEMARK_REPLICA_MAX_LAG_SECONDS", default=10.0)
+TIDEGAUGE_REPLICA_MAX_LAG_SECONDS = env.float("TIDEGAUGE_REPLICA_MAX_LAG_SECONDS", default=10.0)
 
 REDIS_URL = env.str("REDIS_URL", default="")
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
-        "KEY_PREFIX": "tidemark",
+        "KEY_PREFIX": "tidegauge",
     }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
@@ -256,28 +258,28 @@ STORAGES = {
 # The second one is that of sessions from before the first one existed.
 AUTHENTICATION_BACKENDS = ["webapp.accounts.sign_in.PasswordBackend", "django.contrib.auth.backends.ModelBackend"]
 # Signing in at an identity provider (extra `oidc`): see docs/access.md. OIDC_GROUPS: names of its groups to ours.
-OIDC_ISSUER = env.str("TIDEMARK_OIDC_ISSUER", default="")
-OIDC_RP_CLIENT_ID = env.str("TIDEMARK_OIDC_CLIENT_ID", default="")
-OIDC_RP_CLIENT_SECRET = env.str("TIDEMARK_OIDC_CLIENT_SECRET", default="")
-OIDC_RP_SCOPES = env.str("TIDEMARK_OIDC_SCOPES", default="openid profile email")
-OIDC_RP_SIGN_ALGO = env.str("TIDEMARK_OIDC_ALGORITHM", default="RS256")
-OIDC_USERNAME_CLAIM = env.str("TIDEMARK_OIDC_USERNAME_CLAIM", default="preferred_username")
-OIDC_GROUPS_CLAIM = env.str("TIDEMARK_OIDC_GROUPS_CLAIM", default="groups")
-OIDC_GROUPS = env.dict("TIDEMARK_OIDC_GROUPS", default={})
-OIDC_STAFF_GROUPS = env.list("TIDEMARK_OIDC_STAFF_GROUPS", default=[])
-OIDC_ALLOWED_GROUPS = env.list("TIDEMARK_OIDC_ALLOWED_GROUPS", default=[])
-OIDC_GROUP_REQUIRED = env.bool("TIDEMARK_OIDC_GROUP_REQUIRED", default=True)
-OIDC_SESSION_HOURS = env.float("TIDEMARK_OIDC_SESSION_HOURS", default=12.0)
+OIDC_ISSUER = env.str("TIDEGAUGE_OIDC_ISSUER", default="")
+OIDC_RP_CLIENT_ID = env.str("TIDEGAUGE_OIDC_CLIENT_ID", default="")
+OIDC_RP_CLIENT_SECRET = env.str("TIDEGAUGE_OIDC_CLIENT_SECRET", default="")
+OIDC_RP_SCOPES = env.str("TIDEGAUGE_OIDC_SCOPES", default="openid profile email")
+OIDC_RP_SIGN_ALGO = env.str("TIDEGAUGE_OIDC_ALGORITHM", default="RS256")
+OIDC_USERNAME_CLAIM = env.str("TIDEGAUGE_OIDC_USERNAME_CLAIM", default="preferred_username")
+OIDC_GROUPS_CLAIM = env.str("TIDEGAUGE_OIDC_GROUPS_CLAIM", default="groups")
+OIDC_GROUPS = env.dict("TIDEGAUGE_OIDC_GROUPS", default={})
+OIDC_STAFF_GROUPS = env.list("TIDEGAUGE_OIDC_STAFF_GROUPS", default=[])
+OIDC_ALLOWED_GROUPS = env.list("TIDEGAUGE_OIDC_ALLOWED_GROUPS", default=[])
+OIDC_GROUP_REQUIRED = env.bool("TIDEGAUGE_OIDC_GROUP_REQUIRED", default=True)
+OIDC_SESSION_HOURS = env.float("TIDEGAUGE_OIDC_SESSION_HOURS", default=12.0)
 OIDC_BACKEND = "webapp.accounts.oidc.OidcBackend"
 OIDC_USE_PKCE, OIDC_PKCE_CODE_CHALLENGE_METHOD, OIDC_TIMEOUT = True, "S256", 10.0
 OIDC_MAX_STATES = 5  # sign-ins under way in one browser; more do not fit into a cookie
-PASSWORD_SIGN_IN = env.bool("TIDEMARK_PASSWORD_SIGN_IN", default=True)
+PASSWORD_SIGN_IN = env.bool("TIDEGAUGE_PASSWORD_SIGN_IN", default=True)
 if not PASSWORD_SIGN_IN:
     AUTHENTICATION_BACKENDS = []
 if OIDC_ISSUER:
     AUTHENTICATION_BACKENDS = [*AUTHENTICATION_BACKENDS, OIDC_BACKEND]
 if not AUTHENTICATION_BACKENDS:
-    raise ImproperlyConfigured("TIDEMARK_PASSWORD_SIGN_IN=0 without TIDEMARK_OIDC_ISSUER: nobody could sign in")
+    raise ImproperlyConfigured("TIDEGAUGE_PASSWORD_SIGN_IN=0 without TIDEGAUGE_OIDC_ISSUER: nobody could sign in")
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
@@ -287,11 +289,11 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
 
 # Set if clients connect by HTTPS (here or at a proxy): cookies and browsers are then restricted to it.
-HTTPS = env.bool("TIDEMARK_HTTPS", default=False)
+HTTPS = env.bool("TIDEGAUGE_HTTPS", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = int(timedelta(days=30).total_seconds()) if HTTPS else 0
 # How many proxies add to X-Forwarded-For, each the address of its client. Too many: a client can choose its address.
-PROXIES = env.int("TIDEMARK_PROXIES", default=int(env.bool("TIDEMARK_BEHIND_PROXY", default=False)))
+PROXIES = env.int("TIDEGAUGE_PROXIES", default=int(env.bool("TIDEGAUGE_BEHIND_PROXY", default=False)))
 BEHIND_PROXY = PROXIES > 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
@@ -320,8 +322,8 @@ REST_FRAMEWORK = {
 }
 
 SPECTACULAR_SETTINGS = {
-    "TITLE": "Tidemark",
-    "DESCRIPTION": "Tidemark keeps aggregates of event streams, and this API reads them.\n\n"
+    "TITLE": "Tidegauge",
+    "DESCRIPTION": "Tidegauge keeps aggregates of event streams, and this API reads them.\n\n"
     "- A **state** is a table of aggregates, with a name. A **key** identifies an entry of it: one part per key "
     "column. A **measure** is an aggregated value of a key, such as a count or a mean.\n"
     "- A **pipeline** feeds states in **batches**, numbered from 1. A batch is visible to readers as a whole, once it "
@@ -367,8 +369,8 @@ SPECTACULAR_SETTINGS = {
 # --- The admin ------------------------------------------------------------------------------------------------------
 
 UNFOLD = {
-    "SITE_TITLE": "Tidemark",
-    "SITE_HEADER": "Tidemark",
+    "SITE_TITLE": "Tidegauge",
+    "SITE_HEADER": "Tidegauge",
     "SITE_SUBHEADER": "Live aggregates that stay exact",
     "SITE_URL": "/",
     "SITE_SYMBOL": "waves",

@@ -1,6 +1,6 @@
-"""Make and find the environments of peers: `python -m benchmarks.peers NAME`. They are outside of Tidemark's own.
+"""Make and find the environments of peers: `python -m benchmarks.peers NAME`. They are outside of Tidegauge's own.
 
-They are in `.tidemark/peers`, or in the folder that `TIDEMARK_PEERS` names.
+They are in `.tidegauge/peers`, or in the folder that `TIDEGAUGE_PEERS` names.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from pipelines.embedded.data_dir import REPOSITORY
 
 HERE = Path(__file__).parent
-FOLDER = Path(os.environ.get("TIDEMARK_PEERS") or REPOSITORY / ".tidemark" / "peers").resolve()
+FOLDER = Path(os.environ.get("TIDEGAUGE_PEERS") or REPOSITORY / ".tidegauge" / "peers").resolve()
 FEAST_REQUIREMENTS, TRIDENT_PROJECT = HERE / "feast" / "requirements.txt", HERE / "trident" / "pom.xml"
 
 

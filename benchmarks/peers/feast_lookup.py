@@ -54,7 +54,7 @@ FEATURES = ["sales:n", "sales:total"]
 
 def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterator[Case]:
     program = feast_program("feast")
-    with database() as conn, redis_client(), tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+    with database() as conn, redis_client(), tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as folder:
         fill(conn)
         _fill_feast(conn, Path(folder))
         environ = web_environ(conn)

@@ -1,9 +1,9 @@
 """trident: events per second through small and large batches, compared with Storm Trident and its Redis opaque state.
 
 A count and a sum per shop, with previous values, of the same sales: batches of 10,000 events with some 2,800 shops, and
-of 500,000 with some 68,000. `tidemark` keeps the state in PostgreSQL, `tidemark_redis` in Redis. Trident runs in local
-mode, in one Java process, with four batches in flight, a millisecond at least between batches, and all keys in its
-cache. A round is one run over all files; its rate is that of the batches after a warm-up. Totals are checked.
+of 500,000 with some 68,000. `tidegauge` keeps the state in PostgreSQL, `tidegauge_redis` in Redis. Trident runs in
+local mode, in one Java process, with four batches in flight, a millisecond at least between batches, and all keys in
+its cache. A round is one run over all files; its rate is that of the batches after a warm-up. Totals are checked.
 """
 
 import json
@@ -38,10 +38,10 @@ from state_backends import PostgresBackingMap, RedisBackingMap
 
 UNEQUAL = {
     "trident": (
-        "Its spout splits lines of text in one task, where Tidemark reads Parquet. It works on four batches at once "
+        "Its spout splits lines of text in one task, where Tidegauge reads Parquet. It works on four batches at once "
         "and keeps the values of all keys in memory. Of a batch it writes the values and, to an in-process ZooKeeper, "
         "its number: there is no ledger and no batch boundary for readers, and values that a failed attempt wrote and "
-        "its replay does not touch stay wrong. Its Redis is that of `tidemark_redis`, with the same settings."
+        "its replay does not touch stay wrong. Its Redis is that of `tidegauge_redis`, with the same settings."
     )
 }
 SEEDS = "the sales of file n: n, from 0"
@@ -49,7 +49,7 @@ SEEDS = "the sales of file n: n, from 0"
 VERSIONS = {"Storm": pinned(r"<storm\.version>(.+)</storm\.version>", TRIDENT_PROJECT)}
 
 ROUNDS = 5
-HASH = "tidemark:bench:trident"
+HASH = "tidegauge:bench:trident"
 SETTINGS = {"pending": 4, "cache": 1_000_000, "tasks": 2}
 RUN_SECONDS = 600
 SECONDS = re.compile(r"^seconds ([\d.]+)$", re.MULTILINE)
@@ -59,7 +59,7 @@ SECONDS = re.compile(r"^seconds ([\d.]+)$", re.MULTILINE)
 class Size:
     """How many events a batch has, how many files there are, and how many times Trident reads them.
 
-    Tidemark's warm-up is a part of the one time that it reads them, Trident's the first half of the times, as its Java
+    Tidegauge's warm-up is a part of the one time that it reads them, Trident's the first half of the times, as its Java
     process starts with each round.
     """
 
@@ -95,7 +95,7 @@ def run(rounds: int = ROUNDS) -> Iterator[Case]:
         spark = start_session("benchmark")
         try:
             for size in SIZES:
-                with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+                with tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as folder:
                     rates = _rates(spark, client, _lay_out(size, Path(folder)), rounds)
                 for case in compared(rates, "events/s", ["trident"]):
                     yield replace(case, name=f"{case.name}_{size.events}")
@@ -139,7 +139,7 @@ def _trident_seconds(**settings: object) -> float:
     server = urlsplit(os.environ["REDIS_URL"])
     properties = [f"-D{name}={value}" for name, value in {**settings, "port": server.port}.items()]
     environ = os.environ | {"REDIS_PASSWORD": server.password or ""}
-    command = [f"{java_home()}/bin/java", "-cp", trident_classpath(), *properties, "tidemark.OpaqueTotals"]
+    command = [f"{java_home()}/bin/java", "-cp", trident_classpath(), *properties, "tidegauge.OpaqueTotals"]
     with tempfile.TemporaryDirectory() as folder:  # Storm leaves files where it runs
         ran = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=RUN_SECONDS)
     found = SECONDS.findall(ran.stdout)
@@ -154,13 +154,13 @@ def _trident_totals(client: redis.Redis) -> Totals:
     return Totals(len(values), sum(n for n, _ in values), sum(total for _, total in values))
 
 
-def _tidemark(backend: str, spark: SparkSession, client: redis.Redis, sales: Sales) -> float:
+def _tidegauge(backend: str, spark: SparkSession, client: redis.Redis, sales: Sales) -> float:
     state = replace(SALES, backend=backend)
     source = ParquetFiles(sales.parquet, schema=SCHEMA, files_per_batch=1)
     with (
         database() as conn,
         redis_client(),  # deletes the state afterwards
-        tempfile.TemporaryDirectory(prefix="tidemark-bench-") as checkpoint,
+        tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as checkpoint,
     ):
         pipeline = Pipeline("bench_trident", [Stream.read(source).group_by("shop").persistent_aggregate(state)])
         with batch_times(spark) as times:
@@ -179,6 +179,6 @@ def _check(found: Totals, expected: Totals, passes: int = 1) -> None:
 
 CASES: dict[str, Callable[[SparkSession, redis.Redis, Sales], float]] = {
     "trident": _trident,
-    "tidemark": partial(_tidemark, "postgres"),
-    "tidemark_redis": partial(_tidemark, "redis"),
+    "tidegauge": partial(_tidegauge, "postgres"),
+    "tidegauge_redis": partial(_tidegauge, "redis"),
 }

@@ -29,11 +29,11 @@ def project_dir() -> Path:
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the data folder, created if absent: `TIDEMARK_HOME`, or `.tidemark` in the project's folder.
+    """Return the data folder, created if absent: `TIDEGAUGE_HOME`, or `.tidegauge` in the project's folder.
 
     Raises RuntimeSetupError if it cannot be created.
     """
-    home = Path(environ.get("TIDEMARK_HOME") or project_dir() / ".tidemark").resolve()
+    home = Path(environ.get("TIDEGAUGE_HOME") or project_dir() / ".tidegauge").resolve()
     # Root's servers run as another user, which must be able to enter this folder to reach its own.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     try:
@@ -41,7 +41,7 @@ def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
     except OSError as error:
         raise RuntimeSetupError(
             f"data folder {str(home)!r}: cannot be created ({error.strerror}); "
-            "set TIDEMARK_HOME to a folder that you can write to"
+            "set TIDEGAUGE_HOME to a folder that you can write to"
         ) from error
     return home
 

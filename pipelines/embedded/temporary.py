@@ -21,7 +21,7 @@ from pipelines.embedded import servers
 from pipelines.embedded.shared_server import SharedServer
 from pipelines.errors import RuntimeSetupError
 
-PREFIX = "tidemark-tests-"
+PREFIX = "tidegauge-tests-"
 
 # A younger folder may belong to a run that has not started its servers yet.
 SETTLED_SECONDS = 60
@@ -30,14 +30,14 @@ SETTLED_SECONDS = 60
 def start_temporary_servers(environ: MutableMapping[str, str] = os.environ) -> None:
     """Set `DATABASE_URL` and `REDIS_URL`, if they are unset, to servers that end with this process.
 
-    Their data folder becomes `TIDEMARK_HOME`. A crash of the machine may lose what they hold, which makes them fast.
+    Their data folder becomes `TIDEGAUGE_HOME`. A crash of the machine may lose what they hold, which makes them fast.
     Raises RuntimeSetupError if a server cannot be started.
     """
     remove_abandoned_servers()
     home = Path(tempfile.mkdtemp(prefix=PREFIX))
     # Exit handlers run backwards: the servers stop, then their folder goes.
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    environ["TIDEMARK_HOME"] = str(home)
+    environ["TIDEGAUGE_HOME"] = str(home)
     servers.ensure_servers(environ, durable=False)
 
 
@@ -63,7 +63,7 @@ def temporary_database(server: str) -> Iterator[str]:
 
     Raises RuntimeSetupError where the role may not create databases.
     """
-    name = f"tidemark_test_{uuid4().hex[:12]}"
+    name = f"tidegauge_test_{uuid4().hex[:12]}"
     with psycopg.connect(server, autocommit=True) as admin:
         try:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))

@@ -62,7 +62,7 @@ def search_index(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """Which documents have a word, and how often, from JSON lines of new, changed and deleted documents in a folder.
 
     The posting list of a word is a prefix scan: `PostgresBackingMap(conn, POSTINGS).scan(prefix=("dog",))`, or
-    `SELECT doc, frequency FROM tidemark_live.postings WHERE word = 'dog' ORDER BY frequency DESC`. A changed
+    `SELECT doc, frequency FROM tidegauge_live.postings WHERE word = 'dog' ORDER BY frequency DESC`. A changed
     document writes only the postings of words whose count changed; a deleted one removes its postings.
     docs/search_index.md compares this with PostgreSQL's own text search.
     """

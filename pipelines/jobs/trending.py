@@ -25,7 +25,7 @@ def trending(folder: Path, files_per_batch: int = 100) -> Pipeline:
     on their total number. The list is exact, as counts only grow.
 
     The largest keys of a whole state need no list: `StateReader(conn, spec).page(order_by="views", descending=True,
-    limit=10)`, in SQL `tidemark_live.page_views ORDER BY views DESC`, sorts at query time.
+    limit=10)`, in SQL `tidegauge_live.page_views ORDER BY views DESC`, sorts at query time.
     """
     views = Stream.read(JsonFiles(folder, schema=VIEW, files_per_batch=files_per_batch))
     counted = views.group_by("page", hour=tumbling("at", "1 hour")).persistent_aggregate(PAGE_VIEWS)

@@ -17,7 +17,7 @@ from state_backends.aggregators.column import quoted
 
 
 class Given(AnyFormat):
-    """The rows of the DataFrame that `tidemark.sink` is given.
+    """The rows of the DataFrame that `tidegauge.sink` is given.
 
     schema: the columns that the pipeline reads, as Spark DDL or a StructType; others of the DataFrame are left out.
     None: all columns, as they are. spout: what the application's query promises when a batch comes again.
@@ -63,7 +63,7 @@ class Given(AnyFormat):
         """Raise PipelineError: a driver would have to read the rows."""
         raise PipelineError(
             f"{self}: they are given by an application, so no driver can read them; feed the pipeline from it by "
-            "`foreachBatch(tidemark.sink(pipeline))`, or begin its streams with Stream.read"
+            "`foreachBatch(tidegauge.sink(pipeline))`, or begin its streams with Stream.read"
         )
 
     def __str__(self) -> str:

@@ -59,7 +59,7 @@ class PostgresChanges:
     delete and an insert. A value that its column cannot hold, such as `infinity` in a date,
     makes the row a dead letter.
     url: default `DATABASE_URL`. It travels with the tasks, and appears in no plan, checkpoint, log or error.
-    slot, publication: created if absent; default `tidemark_` and the table's name. A slot belongs to one pipeline.
+    slot, publication: created if absent; default `tidegauge_` and the table's name. A slot belongs to one pipeline.
     max_changes_per_batch: approximate; each transaction counts as two more, and a larger one is a batch of its own:
     PostgreSQL then holds it on disk, and a task reads it in chunks.
     max_bad_share: a batch with more than this share of bad rows (and more than 10) stops the pipeline.
@@ -72,7 +72,7 @@ class PostgresChanges:
 
     A slot keeps the server's log as long as it exists. `drop()` removes it when the pipeline is abandoned; in SQL,
     `SELECT pg_drop_replication_slot('<slot>'); DROP PUBLICATION <publication>; DROP TABLE IF EXISTS
-    tidemark_source.<slot>; DELETE FROM tidemark_source.beginning WHERE slot = '<slot>'`.
+    tidegauge_source.<slot>; DELETE FROM tidegauge_source.beginning WHERE slot = '<slot>'`.
     """
 
     spout: Spout = "transactional"
@@ -281,6 +281,6 @@ def _parsed(schema: str | StructType) -> StructType:
     return parsed
 
 
-def _slot_name(table: str, prefix: str = "tidemark_") -> str:
+def _slot_name(table: str, prefix: str = "tidegauge_") -> str:
     kept = "".join(c if c in "abcdefghijklmnopqrstuvwxyz0123456789" else "_" for c in table.lower())
     return f"{prefix}{kept}"[:MAX_NAME_BYTES]

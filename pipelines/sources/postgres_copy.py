@@ -3,7 +3,7 @@
 A snapshot of a transaction would end with its process, and a batch that was interrupted could not be read again as it
 was. The copy, and which transactions it has seen, are made in one transaction after the slot: no change is lost in
 between, and changes that the copy has seen are left out of the stream (see `Seen`). It takes as much disk as the table,
-in `tidemark_source`, until its last batch is done.
+in `tidegauge_source`, until its last batch is done.
 """
 
 import json
@@ -19,7 +19,7 @@ from pipelines.sources.postgres_batch import Position, Seen, position
 from pipelines.sources.postgres_slot import START_AGAIN, Slot
 from pipelines.sources.postgres_table import Table, column_types
 
-SCHEMA = "tidemark_source"
+SCHEMA = "tidegauge_source"
 INSTALL = f"""
 CREATE TABLE IF NOT EXISTS {SCHEMA}.beginning (slot text PRIMARY KEY, offset_ jsonb NOT NULL);
 ALTER TABLE {SCHEMA}.beginning ADD COLUMN IF NOT EXISTS types jsonb;
@@ -27,7 +27,7 @@ ALTER TABLE {SCHEMA}.beginning ADD COLUMN IF NOT EXISTS types jsonb;
 
 
 class FirstCopy:
-    """The copy of a table's rows for one slot, `tidemark_source.<slot>`. conn: in autocommit mode."""
+    """The copy of a table's rows for one slot, `tidegauge_source.<slot>`. conn: in autocommit mode."""
 
     def __init__(self, conn: psycopg.Connection, slot: Slot) -> None:
         self._conn = conn

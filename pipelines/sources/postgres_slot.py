@@ -70,7 +70,7 @@ def connect(url: str, name: str) -> psycopg.Connection:
         return psycopg.connect(
             url,
             autocommit=True,
-            application_name=f"tidemark {name}"[:63],
+            application_name=f"tidegauge {name}"[:63],
             options=options,
             connect_timeout=10,
             **CLIENT,

@@ -36,7 +36,7 @@ class Ticks:
         return StructType().add("tick", "long")
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="tidemark_ticks_")
+        self._folder = tempfile.TemporaryDirectory(prefix="tidegauge_ticks_")
         self._file = Path(self._folder.name) / "tick"
 
     def __eq__(self, other: object) -> bool:

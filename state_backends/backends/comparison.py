@@ -16,8 +16,8 @@ from state_backends.spec import StateSpec
 
 LEDGER = """
 SELECT p.open_txid, b.token, b.attempt, (b.keys_written ->> s.name)::bigint
-FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline
-LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %s WHERE s.name = %s
+FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline
+LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = %s WHERE s.name = %s
 """
 
 

@@ -137,7 +137,7 @@ class MemoryKeyValueLog:
 
 
 class PostgresKeyValueLog:
-    """A log in the table `tidemark.key_value_log`, named after the store's state.
+    """A log in the table `tidegauge.key_value_log`, named after the store's state.
 
     conn: an open psycopg connection, whose transactions are the caller's. With autocommit a crash may leave messages
     in the log that the store lacks; a restore adds them. In a transaction on the store's own connection, log and store
@@ -154,7 +154,7 @@ class PostgresKeyValueLog:
         columns = [[key_text(m.key) for m in messages], [m.text for m in messages], [m.at for m in messages]]
         try:
             self._conn.execute(
-                "INSERT INTO tidemark.key_value_log (store, position, key, value, at) "
+                "INSERT INTO tidegauge.key_value_log (store, position, key, value, at) "
                 "SELECT %s, %s + ordinality, key::jsonb, value::json, at "
                 "FROM unnest(%s::text[], %s::text[], %s::timestamptz[]) WITH ORDINALITY m (key, value, at, ordinality)",
                 [self._spec.name, self._end, *columns],
@@ -173,7 +173,7 @@ class PostgresKeyValueLog:
         """Yield messages, read page by page; the connection is free between two pages."""
         last = self._end if upto is None else upto
         while page := self._conn.execute(
-            "SELECT position, key::text, value::text, at FROM tidemark.key_value_log "
+            "SELECT position, key::text, value::text, at FROM tidegauge.key_value_log "
             "WHERE store = %s AND position > %s AND position <= %s ORDER BY position LIMIT %s",
             [self._spec.name, after, last, PAGE_MESSAGES],
         ).fetchall():
@@ -183,15 +183,15 @@ class PostgresKeyValueLog:
 
     def compact(self, upto: int) -> int:
         return self._conn.execute(
-            "DELETE FROM tidemark.key_value_log old WHERE store = %(store)s AND position <= %(upto)s AND EXISTS ("
-            "SELECT FROM tidemark.key_value_log new WHERE new.store = old.store AND new.key = old.key "
+            "DELETE FROM tidegauge.key_value_log old WHERE store = %(store)s AND position <= %(upto)s AND EXISTS ("
+            "SELECT FROM tidegauge.key_value_log new WHERE new.store = old.store AND new.key = old.key "
             "AND new.position > old.position AND new.position <= %(upto)s)",
             {"store": self._spec.name, "upto": upto},
         ).rowcount
 
     def _stored_end(self) -> int:
         row = self._conn.execute(
-            "SELECT coalesce(max(position), 0) FROM tidemark.key_value_log WHERE store = %s", [self._spec.name]
+            "SELECT coalesce(max(position), 0) FROM tidegauge.key_value_log WHERE store = %s", [self._spec.name]
         ).fetchone()
         assert row is not None
         return int(row[0])

@@ -55,7 +55,7 @@ def _move_rows(conn: psycopg.Connection, spec: StateSpec, target: StateSpec, at:
             BACKENDS[spec.backend].drop(conn, replace(spec, changelog=False))
         backend.end_copy(conn, target, at.committed)
         conn.execute(
-            "UPDATE tidemark.state SET definition = %s, version = version + 1, finding = '', warning = '' "
+            "UPDATE tidegauge.state SET definition = %s, version = version + 1, finding = '', warning = '' "
             "WHERE name = %s",
             [Jsonb(definition(target)), spec.name],
         )
@@ -96,7 +96,7 @@ def move_to_pipeline(conn: psycopg.Connection, state: str, pipeline: str, *, spo
             Kept(conn, source).drop()
             _settle_rows(conn, spec)
             conn.execute(
-                "UPDATE tidemark.state SET pipeline = %s, oldest_txid = %s, since_txid = 0, measures_since = '{}', "
+                "UPDATE tidegauge.state SET pipeline = %s, oldest_txid = %s, since_txid = 0, measures_since = '{}', "
                 "last_fed_txid = NULL, measures_last_fed = '{}', version = version + 1 WHERE name = %s",
                 [pipeline, arrived.committed, state],
             )
@@ -108,7 +108,7 @@ def _check_no_open_batch(state: str, at: Position) -> None:
     if at.open_txid is not None:
         raise LifeError(
             f"state {state!r}: batch {at.open_txid} of pipeline {at.pipeline!r} is open; let the pipeline finish it "
-            "first, with `tidemark run --once`"
+            "first, with `tidegauge run --once`"
         )
 
 

@@ -28,23 +28,23 @@ Within = Callable[[psycopg.Connection], object]
 
 # Rows that have the name of a state, or of a pipeline, besides its own, which others refer to.
 OF_STATE: list[LiteralString] = [
-    "UPDATE tidemark.maintenance_run SET state = %(new)s WHERE state = %(old)s",
-    "UPDATE tidemark.dead_letter SET state = %(new)s WHERE state = %(old)s AND pipeline = %(pipeline)s",
+    "UPDATE tidegauge.maintenance_run SET state = %(new)s WHERE state = %(old)s",
+    "UPDATE tidegauge.dead_letter SET state = %(new)s WHERE state = %(old)s AND pipeline = %(pipeline)s",
     *(
-        f"UPDATE tidemark.batch SET {column} = ({column} - %(old)s) || jsonb_build_object(%(new)s::text, "  # noqa: S608
+        f"UPDATE tidegauge.batch SET {column} = ({column} - %(old)s) || jsonb_build_object(%(new)s::text, "  # noqa: S608
         f"{column} -> %(old)s) WHERE pipeline = %(pipeline)s AND {column} ? %(old)s"
         for column in ("keys_written", "tasks", "ttls")
     ),
 ]
 OF_PIPELINE: list[LiteralString] = [
-    f"UPDATE tidemark.{table} SET pipeline = %(new)s WHERE pipeline = %(old)s"  # noqa: S608  constants
+    f"UPDATE tidegauge.{table} SET pipeline = %(new)s WHERE pipeline = %(old)s"  # noqa: S608  constants
     for table in (
         "batch", "driver", "pipeline_wish", "state", "dead_letter", "input_file", "first_input", "reprocess", "former",
     )
 ]  # fmt: skip
 COPY = (
-    "INSERT INTO tidemark.{0} SELECT (jsonb_populate_record(r, jsonb_build_object('name', %(new)s::text))).* "
-    "FROM tidemark.{0} r WHERE r.name = %(old)s"
+    "INSERT INTO tidegauge.{0} SELECT (jsonb_populate_record(r, jsonb_build_object('name', %(new)s::text))).* "
+    "FROM tidegauge.{0} r WHERE r.name = %(old)s"
 )
 
 
@@ -82,13 +82,13 @@ def _rename_state(
         conn.execute(COPY.format("state"), names)
         for statement in OF_STATE:
             conn.execute(statement, names)
-        conn.execute("DELETE FROM tidemark.state WHERE name = %s", [spec.name])
+        conn.execute("DELETE FROM tidegauge.state WHERE name = %s", [spec.name])
         backend.rename(conn, spec, target)
         if not is_here:
             backend.end_copy(conn, target, at.committed)
         _record(conn, "state", spec.name, target.name, at, by, unfinished=not is_here)
         conn.execute(
-            "UPDATE tidemark.former SET definition = %s WHERE kind = 'state' AND name = %s",
+            "UPDATE tidegauge.former SET definition = %s WHERE kind = 'state' AND name = %s",
             [Jsonb(definition(replace(spec, changelog=False))), spec.name],
         )
         within(conn)
@@ -114,7 +114,7 @@ def rename_pipeline(conn: psycopg.Connection, old: str, new: str, *, by: str = "
     position(conn, old)
     if not NAME.fullmatch(new):
         raise LifeError(f"pipeline {new!r}: invalid name; {NAME_RULE}")
-    found = conn.execute("SELECT name FROM tidemark.pipeline ORDER BY name")
+    found = conn.execute("SELECT name FROM tidegauge.pipeline ORDER BY name")
     _check_free(conn, "pipeline", old, new, [name for (name,) in found])
     with at_rest(conn, [old, new], Catalog(conn).names(old)), conn.transaction():
         at, names = position(conn, old), {"old": old, "new": new}
@@ -122,7 +122,7 @@ def rename_pipeline(conn: psycopg.Connection, old: str, new: str, *, by: str = "
         conn.execute(COPY.format("pipeline"), names)
         for statement in OF_PIPELINE:
             conn.execute(statement, names)
-        conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [old])
+        conn.execute("DELETE FROM tidegauge.pipeline WHERE name = %s", [old])
         _record(conn, "pipeline", old, new, at, by)
         notify(conn, new)
 

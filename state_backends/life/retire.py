@@ -86,7 +86,7 @@ class Retirement:
         """Within one transaction: what is in the ledger's database goes, and the names say what became of them."""
         if self.fate == Fate.KEPT:
             conn.execute(
-                "UPDATE tidemark.state SET last_fed_txid = coalesce(last_fed_txid, %s) WHERE name = ANY(%s)",
+                "UPDATE tidegauge.state SET last_fed_txid = coalesce(last_fed_txid, %s) WHERE name = ANY(%s)",
                 [at.committed, [spec.name for spec in specs]],
             )
         else:
@@ -96,7 +96,7 @@ class Retirement:
         if self.kind == "pipeline":
             self._record(conn, "pipeline", self.name, at, unfinished=True)
             if self.fate != Fate.KEPT:
-                conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [self.name])
+                conn.execute("DELETE FROM tidegauge.pipeline WHERE name = %s", [self.name])
         elif self.fate == Fate.KEPT:
             self._record(conn, "state", self.name, at)
         notify(conn, at.pipeline)
@@ -105,10 +105,10 @@ class Retirement:
         is_here = BACKENDS[spec.backend].capabilities.in_ledger
         if is_here:
             BACKENDS[spec.backend].drop(conn, spec)
-        conn.execute("DELETE FROM tidemark.state WHERE name = %s", [spec.name])
+        conn.execute("DELETE FROM tidegauge.state WHERE name = %s", [spec.name])
         self._record(conn, "state", spec.name, at, unfinished=not is_here)
         conn.execute(
-            "UPDATE tidemark.former SET definition = %s WHERE kind = 'state' AND name = %s",
+            "UPDATE tidegauge.former SET definition = %s WHERE kind = 'state' AND name = %s",
             [Jsonb(definition(spec)), spec.name],
         )
 
@@ -119,7 +119,7 @@ class Retirement:
 
     def _unfinished(self, conn: psycopg.Connection) -> list[StateSpec]:
         rows = conn.execute(
-            "SELECT name FROM tidemark.former WHERE kind = 'state' AND unfinished "
+            "SELECT name FROM tidegauge.former WHERE kind = 'state' AND unfinished "
             "AND CASE WHEN %s = 'state' THEN name ELSE pipeline END = %s ORDER BY name",
             [self.kind, self.name],
         ).fetchall()

@@ -37,19 +37,19 @@ class Position:
 def position(conn: psycopg.Connection, pipeline: str) -> Position:
     """Return where a pipeline stands. Raises UnknownPipelineError."""
     row = conn.execute(
-        "SELECT name, committed_txid, open_txid, epoch, checkpoint_id FROM tidemark.pipeline "
+        "SELECT name, committed_txid, open_txid, epoch, checkpoint_id FROM tidegauge.pipeline "
         "WHERE name = %s AND reprocesses IS NULL",
         [pipeline],
     ).fetchone()
     if row is None:
-        names = conn.execute("SELECT name FROM tidemark.pipeline WHERE reprocesses IS NULL ORDER BY name")
+        names = conn.execute("SELECT name FROM tidegauge.pipeline WHERE reprocesses IS NULL ORDER BY name")
         raise unknown(conn, "pipeline", pipeline, [name for (name,) in names])
     return Position(*row)
 
 
 def pipeline_of(conn: psycopg.Connection, state: str) -> str:
     """Return the pipeline that feeds a state that is in the catalog."""
-    row = conn.execute("SELECT pipeline FROM tidemark.state WHERE name = %s", [state]).fetchone()
+    row = conn.execute("SELECT pipeline FROM tidegauge.state WHERE name = %s", [state]).fetchone()
     assert row is not None
     return str(row[0])
 
@@ -100,5 +100,5 @@ def _check_reprocess(conn: psycopg.Connection, pipeline: str) -> None:
     if found is not None and (found.phase == Phase.FEEDING or found.phase in AFTER_MOVE):
         raise SwapError(
             f"pipeline {pipeline!r}: its reprocess since {found.started_at:%Y-%m-%d %H:%M:%S %Z} is {found.phase}; "
-            f"finish it, or give it up with `tidemark run {pipeline} --abort-reprocess`"
+            f"finish it, or give it up with `tidegauge run {pipeline} --abort-reprocess`"
         )

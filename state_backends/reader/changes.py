@@ -35,7 +35,7 @@ WITH visible AS (
 ), since AS (
     SELECT b.txid, b.attempt, b.batch_time,
            coalesce((b.keys_written ->> v.state)::bigint > %(bound)s::bigint, false) AS wide
-    FROM visible v JOIN tidemark.batch b ON b.pipeline = v.name AND b.txid > %(after)s
+    FROM visible v JOIN tidegauge.batch b ON b.pipeline = v.name AND b.txid > %(after)s
     WHERE b.txid <= least(v.txid, %(last)s + 1)
 ), answered AS (
     SELECT * FROM since WHERE txid <= %(last)s
@@ -49,8 +49,8 @@ SELECT v.txid, CASE WHEN v.txid = v.committed_txid THEN v.committed_attempt ELSE
        CASE WHEN %(after)s = 0 THEN 0 WHEN %(after)s = v.committed_txid THEN v.committed_attempt ELSE seen.attempt END,
        v.oldest, EXISTS (SELECT FROM since WHERE txid > %(last)s), b.*
 FROM visible v
-LEFT JOIN tidemark.batch now_at ON now_at.pipeline = v.name AND now_at.txid = v.txid
-LEFT JOIN tidemark.batch seen ON seen.pipeline = v.name AND seen.txid = %(after)s
+LEFT JOIN tidegauge.batch now_at ON now_at.pipeline = v.name AND now_at.txid = v.txid
+LEFT JOIN tidegauge.batch seen ON seen.pipeline = v.name AND seen.txid = %(after)s
 CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(t.txid ORDER BY t.txid), '{{}}') AS txids,
            coalesce(array_agg(t.attempt ORDER BY t.txid), '{{}}') AS attempts,

@@ -14,8 +14,8 @@ from state_backends.table import StateTable, columns, commas, previous
 
 # Every batch is recorded, and none after {txid} had a second attempt, whose revert may have removed a previous version.
 NONE_REVERTED: LiteralString = (
-    "NOT EXISTS (SELECT FROM tidemark.batch b WHERE b.pipeline = p.name AND b.txid > {txid} AND b.attempt > 1) "
-    "AND (SELECT coalesce(min(b.txid), 1) FROM tidemark.batch b WHERE b.pipeline = p.name) = 1"
+    "NOT EXISTS (SELECT FROM tidegauge.batch b WHERE b.pipeline = p.name AND b.txid > {txid} AND b.attempt > 1) "
+    "AND (SELECT coalesce(min(b.txid), 1) FROM tidegauge.batch b WHERE b.pipeline = p.name) = 1"
 )
 
 # For a row of another backend with one version, written by batch %s: whether it never had another version.

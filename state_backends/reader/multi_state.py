@@ -120,7 +120,7 @@ def _statement(asks: Sequence[Ask]) -> bytes:
     joins = b"".join(b" LEFT JOIN (%b OFFSET 0) q%d ON true" % (ask.statement, n) for n, ask in enumerate(asks))
     shown = b"".join(b", q%d.*" % n for n in range(len(asks)))
     return (
-        b"SELECT w.pipelines%b FROM (SELECT array_agg(ARRAY[s.name, s.pipeline]) AS pipelines FROM tidemark.state s "
+        b"SELECT w.pipelines%b FROM (SELECT array_agg(ARRAY[s.name, s.pipeline]) AS pipelines FROM tidegauge.state s "
         b"WHERE s.name = ANY(%%s)) w%b" % (shown, joins)
     )
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMITTED = (
-    "SELECT p.name, p.committed_txid FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
+    "SELECT p.name, p.committed_txid FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline "
     "WHERE s.name = %s"
 )
 
 # The last batch whose time is not after %(at)s, and the time of the first on record.
 BY_TIME = """
-SELECT max(b.txid) FILTER (WHERE b.batch_time <= %(at)s), min(b.batch_time) FROM tidemark.batch b
+SELECT max(b.txid) FILTER (WHERE b.batch_time <= %(at)s), min(b.batch_time) FROM tidegauge.batch b
 WHERE b.pipeline = %(pipeline)s AND b.txid <= %(newest)s
 """
 

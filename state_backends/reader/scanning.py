@@ -55,8 +55,8 @@ Answer = TypeVar("Answer")
 # time is known.
 BATCH = ledger_sql(
     "coalesce(b.token, ''), coalesce(b.attempt, 0), b.batch_time, p.epoch, p.committed_txid, p.open_txid, "
-    "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidemark.batch o WHERE o.pipeline = p.name)",
-    sql.SQL("LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %s"),
+    "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidegauge.batch o WHERE o.pipeline = p.name)",
+    sql.SQL("LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = %s"),
 ).as_bytes()
 
 # Looks at a state whose batches are published faster than it is read.

@@ -1,1 +1,1 @@
-"""The tables: Tidemark's own, and one per state."""
+"""The tables: Tidegauge's own, and one per state."""

@@ -38,20 +38,20 @@ class Catalog:
         self._conn = conn
 
     def install(self) -> None:
-        """Create Tidemark's own tables where they are missing."""
+        """Create Tidegauge's own tables where they are missing."""
         install(self._conn)
 
     def register_pipeline(self, name: str, *, spout: str, description: str = "") -> None:
         """Make the pipeline known; the ledger's row for it starts at txid 0. Raises RetiredError."""
         check_name(self._conn, "pipeline", name)
         self._conn.execute(
-            "INSERT INTO tidemark.pipeline (name, spout, description) VALUES (%s, %s, %s) "
+            "INSERT INTO tidegauge.pipeline (name, spout, description) VALUES (%s, %s, %s) "
             "ON CONFLICT (name) DO NOTHING",
             [name, spout, description],
         )
         # Not an upsert: a row that is the same already must not be locked, executors may hold it.
         self._conn.execute(
-            "UPDATE tidemark.pipeline SET spout = %(spout)s, description = %(description)s "
+            "UPDATE tidegauge.pipeline SET spout = %(spout)s, description = %(description)s "
             "WHERE name = %(name)s AND (spout, description) IS DISTINCT FROM (%(spout)s, %(description)s)",
             {"name": name, "spout": spout, "description": description},
         )
@@ -102,7 +102,7 @@ class Catalog:
 
     def get(self, name: str) -> StateSpec:
         """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
-        row = self._conn.execute("SELECT definition::text, ttl FROM tidemark.state WHERE name = %s", [name]).fetchone()
+        row = self._conn.execute("SELECT definition::text, ttl FROM tidegauge.state WHERE name = %s", [name]).fetchone()
         if row is None:
             raise unknown(self._conn, "state", name, self.names())
         return from_definition(name, json.loads(row[0]), row[1])
@@ -122,7 +122,7 @@ class Catalog:
         with self._conn.transaction():
             # A driver that registers holds the table, and then waits for the row. LOCK would need a privilege on all
             # columns; this takes the same lock, ROW EXCLUSIVE.
-            self._conn.execute("UPDATE tidemark.state SET ttl = ttl WHERE false")
+            self._conn.execute("UPDATE tidegauge.state SET ttl = ttl WHERE false")
             before = self._terms(name, lock=True)
             after = overrides.changed(self.get(name), before, ttl, changelog)
             if after != before:
@@ -145,7 +145,8 @@ class Catalog:
     def names(self, pipeline: str | None = None) -> list[str]:
         """Return the names of all states, or of a pipeline's, in order."""
         rows = self._conn.execute(
-            "SELECT name FROM tidemark.state WHERE %(pipeline)s::text IS NULL OR pipeline = %(pipeline)s ORDER BY name",
+            "SELECT name FROM tidegauge.state WHERE %(pipeline)s::text IS NULL OR pipeline = %(pipeline)s "
+            "ORDER BY name",
             {"pipeline": pipeline},
         )
         return [name for (name,) in rows]
@@ -156,7 +157,7 @@ class Catalog:
     def partitions(self, backend: str) -> dict[str, int]:
         """Return the number of partitions of each state of a backend, be their measures known here or not."""
         rows = self._conn.execute(
-            "SELECT name, (definition ->> 'partitions')::int FROM tidemark.state "
+            "SELECT name, (definition ->> 'partitions')::int FROM tidegauge.state "
             "WHERE coalesce(definition ->> 'backend', %s) = %s",
             [UNSAID["backend"], backend],
         )
@@ -165,14 +166,14 @@ class Catalog:
     def shadow_specs(self, pipeline: str) -> list[StateSpec]:
         """Return the specs of the states that a reprocess feeds in shadow tables, without their ttl."""
         rows = self._conn.execute(
-            "SELECT name, definition::text FROM tidemark.successor_state WHERE pipeline = %s ORDER BY name", [pipeline]
+            "SELECT name, definition::text FROM tidegauge.successor_state WHERE pipeline = %s ORDER BY name", [pipeline]
         )
         return [from_definition(name, json.loads(text), None) for name, text in rows]
 
     def record_swap(self, pipeline: str, spec: StateSpec, declared: StateSpec, guarantee: str) -> None:
         """Record that a state was reprocessed from the start of the input, as `spec`; declared: without overrides."""
         self._conn.execute(
-            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared) "
+            "INSERT INTO tidegauge.state AS s (name, pipeline, definition, ttl, guarantee, declared) "
             "VALUES (%s, %s, %s::jsonb, %s, %s, %s::jsonb) ON CONFLICT (name) DO UPDATE "
             "SET definition = excluded.definition, ttl = excluded.ttl, guarantee = excluded.guarantee, "
             "declared = s.declared || excluded.declared, version = s.version + 1, since_txid = 0, "
@@ -207,7 +208,7 @@ class Catalog:
 
         None where it has another measure instead: that is one renamed, or another state, and refused.
         """
-        row = self._conn.execute("SELECT definition::text FROM tidemark.state WHERE name = %s", [spec.name]).fetchone()
+        row = self._conn.execute("SELECT definition::text FROM tidegauge.state WHERE name = %s", [spec.name]).fetchone()
         held = from_definition(spec.name, json.loads(row[0]), None).measures if row else {}
         is_part = spec.measures and spec.measures.keys() <= held.keys()
         return {name: measure for name, measure in held.items() if is_part and name not in spec.measures}
@@ -221,7 +222,7 @@ class Catalog:
         row = self._conn.execute(
             ledger_sql(
                 "(p.open_txid IS NOT NULL AND s.definition ->> 'kind' = 'transactional') OR EXISTS "
-                "(SELECT FROM tidemark.successor_state n WHERE n.name = s.name)"
+                "(SELECT FROM tidegauge.successor_state n WHERE n.name = s.name)"
             ),
             [spec.name],
         ).fetchone()
@@ -257,7 +258,7 @@ class Catalog:
 
     def _check_no_shadow(self, spec: StateSpec) -> None:
         """Raise SpecMismatchError where a reprocess uses the shadow of the state."""
-        found = self._conn.execute("SELECT name FROM tidemark.successor_state WHERE name = %s", [spec.name]).fetchone()
+        found = self._conn.execute("SELECT name FROM tidegauge.successor_state WHERE name = %s", [spec.name]).fetchone()
         if found:
             raise SpecMismatchError(
                 f"state {spec.name!r}: its declaration has changed, which takes a copy, while it is being reprocessed; "
@@ -273,9 +274,9 @@ class Catalog:
         self._create(spec) if evolution is None else self._evolve(spec, evolution)
         self._conn.execute(
             # A state or a measure that is added later lacks what its pipeline had counted by then, and says so.
-            "INSERT INTO tidemark.state AS s (name, pipeline, definition, ttl, guarantee, declared, since_txid) "
+            "INSERT INTO tidegauge.state AS s (name, pipeline, definition, ttl, guarantee, declared, since_txid) "
             "VALUES (%(name)s, %(pipeline)s, %(definition)s::jsonb, %(ttl)s, %(guarantee)s, %(declared)s::jsonb, "
-            "coalesce((SELECT committed_txid FROM tidemark.pipeline WHERE name = %(pipeline)s), 0)) "
+            "coalesce((SELECT committed_txid FROM tidegauge.pipeline WHERE name = %(pipeline)s), 0)) "
             "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, ttl = excluded.ttl, "
             "guarantee = excluded.guarantee, declared = s.declared || excluded.declared, "
             "version = s.version + (s.definition IS DISTINCT FROM excluded.definition)::int, "
@@ -312,7 +313,7 @@ class Catalog:
             self._drop_changelog(StateTable(old))
         if spec.changelog and not old.changelog:
             self._conn.execute(
-                "UPDATE tidemark.state s SET oldest_txid = p.committed_txid FROM tidemark.pipeline p "
+                "UPDATE tidegauge.state s SET oldest_txid = p.committed_txid FROM tidegauge.pipeline p "
                 "WHERE s.name = %s AND p.name = s.pipeline",
                 [spec.name],
             )
@@ -321,8 +322,8 @@ class Catalog:
         tables.drop_changelog(self._conn, table)
         # What expiry has freed while the changelog told of it, nothing tells any more.
         self._conn.execute(
-            "UPDATE tidemark.state s SET oldest_txid = greatest(s.oldest_txid, p.committed_txid + 1) "
-            "FROM tidemark.pipeline p WHERE s.name = %s AND p.name = s.pipeline",
+            "UPDATE tidegauge.state s SET oldest_txid = greatest(s.oldest_txid, p.committed_txid + 1) "
+            "FROM tidegauge.pipeline p WHERE s.name = %s AND p.name = s.pipeline",
             [table.spec.name],
         )
 

@@ -17,21 +17,21 @@ NAMED = 3  # missing files that a message names
 # A pipeline's committed input up to a batch; rows of batches before their totals were kept are added up.
 ROWS = """
 SELECT coalesce(b.total_rows_in, (
-    SELECT sum(r.rows_in)::bigint FROM tidemark.batch r
+    SELECT sum(r.rows_in)::bigint FROM tidegauge.batch r
     WHERE r.pipeline = p.name AND r.txid > p.fed_after AND r.txid <= %(upto)s), 0)
-FROM tidemark.pipeline p LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = %(upto)s
+FROM tidegauge.pipeline p LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = %(upto)s
 WHERE p.name = %(pipeline)s
 """
 
-FIRST = "SELECT offsets, input FROM tidemark.first_input WHERE pipeline = %s"
+FIRST = "SELECT offsets, input FROM tidegauge.first_input WHERE pipeline = %s"
 
 COMMITTED = """
-SELECT p.committed_txid, p.committed_txid > p.fed_after, b.total_dropped FROM tidemark.pipeline p
-LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = p.committed_txid WHERE p.name = %s
+SELECT p.committed_txid, p.committed_txid > p.fed_after, b.total_dropped FROM tidegauge.pipeline p
+LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = p.committed_txid WHERE p.name = %s
 """
 
 FILES = """
-SELECT DISTINCT counted.name FROM tidemark.pipeline p JOIN tidemark.input_file f ON f.pipeline = p.name,
+SELECT DISTINCT counted.name FROM tidegauge.pipeline p JOIN tidegauge.input_file f ON f.pipeline = p.name,
     jsonb_object_keys(f.files) counted (name)
 WHERE p.name = %(pipeline)s AND f.source = %(place)s AND f.txid > p.fed_after AND f.txid <= %(upto)s
 ORDER BY 1
@@ -40,8 +40,8 @@ ORDER BY 1
 # Counted by the pipeline up to a batch, and not by its shadow.
 MISSING_FILES = """
 WITH counted AS (
-    SELECT p.name AS pipeline, f.source, files.name FROM tidemark.pipeline p
-    JOIN tidemark.input_file f ON f.pipeline = p.name, jsonb_object_keys(f.files) files (name)
+    SELECT p.name AS pipeline, f.source, files.name FROM tidegauge.pipeline p
+    JOIN tidegauge.input_file f ON f.pipeline = p.name, jsonb_object_keys(f.files) files (name)
     WHERE f.txid > p.fed_after AND ((p.name = %(pipeline)s AND f.txid <= %(upto)s)
         OR (p.name = %(shadow)s AND f.txid <= p.committed_txid)))
 SELECT name FROM (

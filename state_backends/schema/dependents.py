@@ -19,7 +19,7 @@ SELECT DISTINCT pg_describe_object(found.classid, found.objid, 0) FROM (
     JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = relation.oid
         AND d.classid = 'pg_rewrite'::regclass
     JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class
-    WHERE v.relnamespace <> 'tidemark_live'::regnamespace
+    WHERE v.relnamespace <> 'tidegauge_live'::regnamespace
     UNION ALL
     SELECT d.classid, d.objid FROM relation
     JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = relation.oid AND d.deptype IN ('n', 'a')
@@ -44,7 +44,7 @@ def check_dependents(
             f"state {state!r}: {change}, and this stands on it: {', '.join(found)}; "
             + (
                 way_out
-                or f"keep its definition, drop it, start again, and create it again over tidemark_live.{state}, which "
+                or f"keep its definition, drop it, start again, and create it again over tidegauge_live.{state}, which "
                 "stays when tables are replaced"
             )
         )

@@ -48,8 +48,9 @@ class Evolution:
         again = "run with --reprocess, which counts the input again under this one; or feed a state of another name"
         if any(difference.startswith("backend ") for difference in self.refused):
             again = (
-                "take its rows along with `tidemark move STATE --to BACKEND`; or run with --reprocess to feed it again "
-                "in its new place; a state in a backend that --reprocess cannot feed begins under a new name"
+                "take its rows along with `tidegauge move STATE --to BACKEND`; or run with --reprocess to feed it "
+                "again in its new place; a state in a backend that --reprocess cannot feed begins under a new "
+                "name"
             )
         return f"restore the declaration, or {again}"
 

@@ -30,7 +30,7 @@ class Feeding:
 def feeding(conn: psycopg.Connection, name: str) -> Feeding:
     """Return how far a state is fed; a state that is not registered counts as fed."""
     row = conn.execute(
-        "SELECT last_fed_txid, measures_last_fed::text FROM tidemark.state WHERE name = %s", [name]
+        "SELECT last_fed_txid, measures_last_fed::text FROM tidegauge.state WHERE name = %s", [name]
     ).fetchone()
     return Feeding() if row is None else Feeding(row[0], json.loads(row[1]))
 
@@ -63,7 +63,7 @@ def record_feeding(
     """
     committed = _committed(conn, pipeline)
     conn.execute(
-        "UPDATE tidemark.state SET last_fed_txid = %s "
+        "UPDATE tidegauge.state SET last_fed_txid = %s "
         "WHERE pipeline = %s AND last_fed_txid IS NULL AND name <> ALL(%s)",
         [committed, pipeline, [spec.name for spec in specs]],
     )
@@ -74,7 +74,7 @@ def record_feeding(
 def take_back_feeding(conn: psycopg.Connection, pipeline: str, txid: int) -> None:
     """Record that batch `txid` is reverted in every state of the pipeline, those that are not fed among them."""
     conn.execute(
-        "UPDATE tidemark.state SET "
+        "UPDATE tidegauge.state SET "
         "last_fed_txid = CASE WHEN last_fed_txid > %(last)s THEN %(last)s ELSE last_fed_txid END, measures_last_fed = "
         "(SELECT coalesce(jsonb_object_agg(key, least(value::bigint, %(last)s)), '{}') "
         "FROM jsonb_each_text(measures_last_fed)) "
@@ -91,7 +91,7 @@ def _record_fed(
         return
     missed = {name: committed for name, last in before.measures.items() if name not in after and last < committed}
     conn.execute(
-        "UPDATE tidemark.state SET since_txid = CASE WHEN last_fed_txid < %(committed)s THEN %(committed)s "
+        "UPDATE tidegauge.state SET since_txid = CASE WHEN last_fed_txid < %(committed)s THEN %(committed)s "
         "ELSE since_txid END, last_fed_txid = NULL, measures_last_fed = %(after)s::jsonb, "
         "measures_since = measures_since || %(missed)s::jsonb WHERE name = %(name)s",
         {"committed": committed, "after": json.dumps(after), "missed": json.dumps(missed), "name": spec.name},
@@ -99,5 +99,5 @@ def _record_fed(
 
 
 def _committed(conn: psycopg.Connection, pipeline: str) -> int:
-    row = conn.execute("SELECT committed_txid FROM tidemark.pipeline WHERE name = %s", [pipeline]).fetchone()
+    row = conn.execute("SELECT committed_txid FROM tidegauge.pipeline WHERE name = %s", [pipeline]).fetchone()
     return int(row[0]) if row else 0

@@ -67,7 +67,7 @@ class Former:
 
     @property
     def freed_by(self) -> str:
-        return f"`tidemark retire {'--pipeline ' * (self.kind == 'pipeline')}{self.name} --forget`"
+        return f"`tidegauge retire {'--pipeline ' * (self.kind == 'pipeline')}{self.name} --forget`"
 
     @property
     def way_out(self) -> str:
@@ -80,8 +80,8 @@ class Former:
 def former(conn: psycopg.Connection, kind: Kind, name: str) -> Former | None:
     """Return what became of a name; None for one that is free or in use."""
     row = conn.execute(
-        "SELECT pipeline, txid, detail, definition::text, checkpoint_id, unfinished, at, by, fate FROM tidemark.former "
-        "WHERE kind = %s AND name = %s",
+        "SELECT pipeline, txid, detail, definition::text, checkpoint_id, unfinished, at, by, fate "
+        "FROM tidegauge.former WHERE kind = %s AND name = %s",
         [kind, name],
     ).fetchone()
     return None if row is None else Former(kind, name, Fate(row[-1]), *row[:-1])
@@ -92,19 +92,19 @@ def record(conn: psycopg.Connection, what: Former) -> None:
     columns = ("kind", "name", "fate", "pipeline", "txid", "detail", "definition", "checkpoint_id", "unfinished", "by")
     forget(conn, what.kind, what.name)
     conn.execute(
-        "INSERT INTO tidemark.former (kind, name, fate, pipeline, txid, detail, definition, checkpoint_id, unfinished, "
-        "by) VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s)",
+        "INSERT INTO tidegauge.former (kind, name, fate, pipeline, txid, detail, definition, checkpoint_id, "
+        "unfinished, by) VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s)",
         [getattr(what, column) for column in columns],
     )
 
 
 def finish(conn: psycopg.Connection, kind: Kind, name: str) -> None:
-    conn.execute("UPDATE tidemark.former SET unfinished = false WHERE kind = %s AND name = %s", [kind, name])
+    conn.execute("UPDATE tidegauge.former SET unfinished = false WHERE kind = %s AND name = %s", [kind, name])
 
 
 def forget(conn: psycopg.Connection, kind: Kind, name: str) -> bool:
     """Free a name. Returns whether anything was recorded of it."""
-    return bool(conn.execute("DELETE FROM tidemark.former WHERE kind = %s AND name = %s", [kind, name]).rowcount)
+    return bool(conn.execute("DELETE FROM tidegauge.former WHERE kind = %s AND name = %s", [kind, name]).rowcount)
 
 
 def unknown(conn: psycopg.Connection, kind: Kind, name: str, names: list[str]) -> UnknownNameError:

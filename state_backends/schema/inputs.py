@@ -13,7 +13,7 @@ import psycopg
 Inputs = Mapping[str, Sequence[str]]
 
 RECORD = """
-UPDATE tidemark.state SET declared = declared || jsonb_build_object('inputs', %(inputs)s::jsonb)
+UPDATE tidegauge.state SET declared = declared || jsonb_build_object('inputs', %(inputs)s::jsonb)
 WHERE name = %(name)s AND declared -> 'inputs' IS DISTINCT FROM %(inputs)s::jsonb
 """
 

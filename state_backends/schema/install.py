@@ -1,4 +1,4 @@
-"""Install and upgrade Tidemark's own tables: numbered SQL files, each applied once to a database.
+"""Install and upgrade Tidegauge's own tables: numbered SQL files, each applied once to a database.
 
 To change the schema:
 
@@ -32,9 +32,9 @@ INSTALL_LOCK = 710384501
 WAIT_SECONDS, PAUSE_SECONDS = 180.0, 2.0
 
 VERSION_TABLE = """
-CREATE SCHEMA IF NOT EXISTS tidemark;
-DROP TABLE IF EXISTS tidemark.schema_version;
-CREATE TABLE tidemark.schema_version (
+CREATE SCHEMA IF NOT EXISTS tidegauge;
+DROP TABLE IF EXISTS tidegauge.schema_version;
+CREATE TABLE tidegauge.schema_version (
     number     integer PRIMARY KEY,
     name       text NOT NULL,
     digest     text NOT NULL,
@@ -106,7 +106,7 @@ def _apply(conn: psycopg.Connection, known: Sequence[Migration], migration: Migr
 
 
 def migrations() -> list[Migration]:
-    """Return the migrations of this version of Tidemark by number."""
+    """Return the migrations of this version of Tidegauge by number."""
     names = sorted(MIGRATIONS.glob("*.sql"))
     return [Migration(int(file.stem[:4]), file.stem[5:], file.read_bytes()) for file in names]
 
@@ -117,7 +117,7 @@ def _pending(known: Sequence[Migration], applied: Mapping[int, tuple[str, str]])
         migration = by_number.get(number)
         if migration is None:
             raise SchemaVersionError(
-                f"database schema: migration '{number:04}_{name}' is applied, which this version of Tidemark does not "
+                f"database schema: migration '{number:04}_{name}' is applied, which this version of Tidegauge does not "
                 "have; run the version that applied it, or a later one"
             )
         if migration.digest != digest:
@@ -130,12 +130,12 @@ def _pending(known: Sequence[Migration], applied: Mapping[int, tuple[str, str]])
 
 def _applied(conn: psycopg.Connection) -> dict[int, tuple[str, str]]:
     """Return name and digest of each applied migration; none where the version table is absent or a former one."""
-    rows = _select(conn, "SELECT number, name, digest FROM tidemark.schema_version ORDER BY number")
+    rows = _select(conn, "SELECT number, name, digest FROM tidegauge.schema_version ORDER BY number")
     return {number: (name, digest) for number, name, digest in rows}
 
 
 def _create_version_table(conn: psycopg.Connection, initial: Migration) -> None:
-    former = _select(conn, "SELECT installed_at FROM tidemark.schema_version WHERE digest = %s", UNNUMBERED_DIGEST)
+    former = _select(conn, "SELECT installed_at FROM tidegauge.schema_version WHERE digest = %s", UNNUMBERED_DIGEST)
     conn.execute(VERSION_TABLE)
     if former:
         _record(conn, initial, max(installed_at for (installed_at,) in former))
@@ -143,7 +143,7 @@ def _create_version_table(conn: psycopg.Connection, initial: Migration) -> None:
 
 def _record(conn: psycopg.Connection, migration: Migration, applied_at: datetime | None = None) -> None:
     conn.execute(
-        "INSERT INTO tidemark.schema_version VALUES (%s, %s, %s, coalesce(%s, now()))",
+        "INSERT INTO tidegauge.schema_version VALUES (%s, %s, %s, coalesce(%s, now()))",
         [migration.number, migration.name, migration.digest, applied_at],
     )
 

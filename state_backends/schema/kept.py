@@ -47,13 +47,13 @@ class Kept:
     def until(self) -> datetime | None:
         """Return until when the replaced states are kept at least; None if there are none."""
         row = self._conn.execute(
-            "SELECT keep_until FROM tidemark.reprocess WHERE pipeline = %s AND kept IS NOT NULL", [self.pipeline]
+            "SELECT keep_until FROM tidegauge.reprocess WHERE pipeline = %s AND kept IS NOT NULL", [self.pipeline]
         ).fetchone()
         return row[0] if row else None
 
     def checkpoint_id(self) -> str | None:
         """Return the checkpoint that the replaced states were fed from."""
-        row = self._conn.execute("SELECT checkpoint_id FROM tidemark.pipeline WHERE name = %s", [self.name]).fetchone()
+        row = self._conn.execute("SELECT checkpoint_id FROM tidegauge.pipeline WHERE name = %s", [self.name]).fetchone()
         return row[0] if row else None
 
     def keep(self, specs: Sequence[StateSpec], span: timedelta) -> None:
@@ -62,9 +62,9 @@ class Kept:
         The swap keeps the tables, and calls this before it changes anything else.
         """
         self._conn.execute(
-            "UPDATE tidemark.reprocess SET keep_until = clock_timestamp() + %s, kept = ("
+            "UPDATE tidegauge.reprocess SET keep_until = clock_timestamp() + %s, kept = ("
             "SELECT jsonb_object_agg(n.name, to_jsonb(s)) FROM unnest(%s::text[]) n (name) "
-            "LEFT JOIN tidemark.state s ON s.name = n.name) WHERE pipeline = %s AND phase = 'feeding'",
+            "LEFT JOIN tidegauge.state s ON s.name = n.name) WHERE pipeline = %s AND phase = 'feeding'",
             [span, [spec.name for spec in specs], self.pipeline],
         )
         for statement in KEEP:
@@ -75,16 +75,16 @@ class Kept:
         with self._conn.transaction():
             for spec in self._kept_specs():
                 BACKENDS[spec.backend].drop_kept(self._conn, spec)
-            self._conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [self.name])
+            self._conn.execute("DELETE FROM tidegauge.pipeline WHERE name = %s", [self.name])
             self._conn.execute(
-                "UPDATE tidemark.reprocess SET kept = NULL WHERE pipeline = %s AND kept IS NOT NULL", [self.pipeline]
+                "UPDATE tidegauge.reprocess SET kept = NULL WHERE pipeline = %s AND kept IS NOT NULL", [self.pipeline]
             )
 
     def drop_expired(self) -> bool:
         """Forget what is kept if its time is over. Returns whether it was."""
         with self._conn.transaction():
             expired = self._conn.execute(
-                "SELECT FROM tidemark.reprocess WHERE pipeline = %s AND kept IS NOT NULL "
+                "SELECT FROM tidegauge.reprocess WHERE pipeline = %s AND kept IS NOT NULL "
                 "AND phase = 'settled' AND keep_until < clock_timestamp() FOR UPDATE SKIP LOCKED",
                 [self.pipeline],
             ).fetchone()
@@ -121,7 +121,7 @@ class Kept:
             reprocess.in_swap_transaction(self._conn, list(self._kept_rows()), self._roll_back)
 
     def _roll_back(self, locks: TableLocks) -> None:
-        self._conn.execute("UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s", [self.pipeline])
+        self._conn.execute("UPDATE tidegauge.pipeline SET fence = fence + 1 WHERE name = %s", [self.pipeline])
         locks.take()
         kept = self._kept_rows()
         if not kept:
@@ -143,13 +143,13 @@ class Kept:
 
     def _restore_catalog(self, name: str, row: dict[str, Any] | None) -> None:
         if row is None:
-            self._conn.execute("DELETE FROM tidemark.state WHERE name = %s", [name])
+            self._conn.execute("DELETE FROM tidegauge.state WHERE name = %s", [name])
             return
         columns = sql.SQL(", ").join(map(sql.Identifier, sorted(row.keys() - LEFT)))
         self._conn.execute(
             sql.SQL(
-                "UPDATE tidemark.state SET version = version + 1, ({columns}) = "
-                "(SELECT {columns} FROM jsonb_populate_record(NULL::tidemark.state, %s)) WHERE name = %s"
+                "UPDATE tidegauge.state SET version = version + 1, ({columns}) = "
+                "(SELECT {columns} FROM jsonb_populate_record(NULL::tidegauge.state, %s)) WHERE name = %s"
             ).format(columns=columns),
             [Jsonb(row), name],
         )
@@ -157,7 +157,7 @@ class Kept:
     def _kept_rows(self) -> dict[str, dict[str, Any] | None]:
         """Return the catalog's row of each replaced state; None for one that the reprocess has created. Locks them."""
         row = self._conn.execute(
-            "SELECT kept::text FROM tidemark.reprocess WHERE pipeline = %s AND kept IS NOT NULL FOR UPDATE",
+            "SELECT kept::text FROM tidegauge.reprocess WHERE pipeline = %s AND kept IS NOT NULL FOR UPDATE",
             [self.pipeline],
         ).fetchone()
         # As text, since Django's connections do not parse jsonb.
@@ -170,7 +170,7 @@ class Kept:
     def _fed_since(self) -> list[str]:
         """Return the states that batches after the swap have fed, and that the reprocess did not replace."""
         rows = self._conn.execute(
-            "SELECT DISTINCT fed.name FROM tidemark.pipeline k JOIN tidemark.batch b ON b.txid > k.committed_txid, "
+            "SELECT DISTINCT fed.name FROM tidegauge.pipeline k JOIN tidegauge.batch b ON b.txid > k.committed_txid, "
             "jsonb_object_keys(b.keys_written) fed (name) WHERE k.name = %s AND b.pipeline = %s "
             "AND NOT fed.name = ANY(%s) ORDER BY 1",
             [self.name, self.pipeline, list(self._kept_rows())],
@@ -180,41 +180,41 @@ class Kept:
 
 def drop_expired_of(conn: psycopg.Connection, state: str) -> bool:
     """Forget what is kept of the pipeline that feeds a state, if its time is over. Returns whether it was."""
-    row = conn.execute("SELECT pipeline FROM tidemark.state WHERE name = %s", [state]).fetchone()
+    row = conn.execute("SELECT pipeline FROM tidegauge.state WHERE name = %s", [state]).fetchone()
     return row is not None and Kept(conn, row[0]).drop_expired()
 
 
 # A copy of the ledger row, of whatever columns it has, with the batch that is open and its records.
 KEEP = [
-    "INSERT INTO tidemark.pipeline SELECT (jsonb_populate_record(p, "
+    "INSERT INTO tidegauge.pipeline SELECT (jsonb_populate_record(p, "
     "jsonb_build_object('name', %(kept)s::text, 'reprocesses', %(pipeline)s::text))).* "
-    "FROM tidemark.pipeline p WHERE p.name = %(pipeline)s",
-    "UPDATE tidemark.dead_letter SET pipeline = %(kept)s WHERE pipeline = %(pipeline)s",
-    "UPDATE tidemark.first_input SET pipeline = %(kept)s WHERE pipeline = %(pipeline)s",
-    "UPDATE tidemark.batch b SET pipeline = %(kept)s FROM tidemark.pipeline p "
+    "FROM tidegauge.pipeline p WHERE p.name = %(pipeline)s",
+    "UPDATE tidegauge.dead_letter SET pipeline = %(kept)s WHERE pipeline = %(pipeline)s",
+    "UPDATE tidegauge.first_input SET pipeline = %(kept)s WHERE pipeline = %(pipeline)s",
+    "UPDATE tidegauge.batch b SET pipeline = %(kept)s FROM tidegauge.pipeline p "
     "WHERE p.name = %(pipeline)s AND b.pipeline = p.name AND b.txid > p.committed_txid",
-    "UPDATE tidemark.input_file f SET pipeline = %(kept)s FROM tidemark.pipeline p "
+    "UPDATE tidegauge.input_file f SET pipeline = %(kept)s FROM tidegauge.pipeline p "
     "WHERE p.name = %(pipeline)s AND f.pipeline = p.name AND f.txid > p.committed_txid",
 ]
 
 # The records of the batches that fed what goes are forgotten: their input is read again. The fence only rises.
 ROLL_BACK = [
-    "DELETE FROM tidemark.dead_letter WHERE pipeline = %(pipeline)s",
-    "UPDATE tidemark.dead_letter SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",
-    "DELETE FROM tidemark.first_input WHERE pipeline = %(pipeline)s",
-    "UPDATE tidemark.first_input SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",
-    "DELETE FROM tidemark.batch b USING tidemark.pipeline k "
+    "DELETE FROM tidegauge.dead_letter WHERE pipeline = %(pipeline)s",
+    "UPDATE tidegauge.dead_letter SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",
+    "DELETE FROM tidegauge.first_input WHERE pipeline = %(pipeline)s",
+    "UPDATE tidegauge.first_input SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",
+    "DELETE FROM tidegauge.batch b USING tidegauge.pipeline k "
     "WHERE k.name = %(kept)s AND b.pipeline = %(pipeline)s AND b.txid > k.committed_txid",
-    "UPDATE tidemark.batch SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",
-    "DELETE FROM tidemark.input_file f USING tidemark.pipeline k "
+    "UPDATE tidegauge.batch SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",
+    "DELETE FROM tidegauge.input_file f USING tidegauge.pipeline k "
     "WHERE k.name = %(kept)s AND f.pipeline = %(pipeline)s AND f.txid > k.committed_txid",
-    "UPDATE tidemark.input_file SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",
-    "UPDATE tidemark.pipeline o SET fence = o.fence + 1, token = '', spout = k.spout, sources = k.sources, "
+    "UPDATE tidegauge.input_file SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",
+    "UPDATE tidegauge.pipeline o SET fence = o.fence + 1, token = '', spout = k.spout, sources = k.sources, "
     "fed_after = k.fed_after, checkpoint_id = k.checkpoint_id, "
     "committed_txid = k.committed_txid, committed_attempt = k.committed_attempt, "
     "committed_batch_id = k.committed_batch_id, committed_time = k.committed_time, open_txid = k.open_txid, "
     "open_attempt = k.open_attempt, open_batch_id = k.open_batch_id, open_time = k.open_time "
-    "FROM tidemark.pipeline k WHERE o.name = %(pipeline)s AND k.name = %(kept)s",
-    "DELETE FROM tidemark.pipeline WHERE name = %(kept)s",
-    "UPDATE tidemark.reprocess SET kept = NULL WHERE pipeline = %(pipeline)s AND kept IS NOT NULL",
+    "FROM tidegauge.pipeline k WHERE o.name = %(pipeline)s AND k.name = %(kept)s",
+    "DELETE FROM tidegauge.pipeline WHERE name = %(kept)s",
+    "UPDATE tidegauge.reprocess SET kept = NULL WHERE pipeline = %(pipeline)s AND kept IS NOT NULL",
 ]

@@ -1,6 +1,6 @@
 """Overrides: ttl and changelog that people set for a state, in place of those that its code declares.
 
-`tidemark.state` keeps the two apart, as `declared` and `edits`. What is in force is where every reader looks for it:
+`tidegauge.state` keeps the two apart, as `declared` and `edits`. What is in force is where every reader looks for it:
 the column `ttl`, at once, and the `definition` of the tables, which only the driver changes, when it starts.
 """
 
@@ -56,7 +56,7 @@ SELECT s.ttl, (s.definition ->> 'changelog')::boolean,
        CASE WHEN s.declared ? 'ttl' THEN (s.declared ->> 'ttl')::interval ELSE s.ttl END,
        coalesce((s.declared ->> 'changelog')::boolean, (s.definition ->> 'changelog')::boolean),
        s.edits ? 'ttl', (s.edits ->> 'changelog')::boolean
-FROM tidemark.state s WHERE s.name = %s
+FROM tidegauge.state s WHERE s.name = %s
 """
 
 
@@ -95,7 +95,7 @@ def changed(spec: StateSpec, before: Terms, ttl: Ttl, changelog: Log) -> Terms:
 def store(conn: psycopg.Connection, name: str, terms: Terms) -> None:
     values = {"ttl": _text(terms.ttl), "changelog": terms.next_changelog}
     conn.execute(
-        "UPDATE tidemark.state SET ttl = %s, declared = declared || %s::jsonb, edits = %s::jsonb WHERE name = %s",
+        "UPDATE tidegauge.state SET ttl = %s, declared = declared || %s::jsonb, edits = %s::jsonb WHERE name = %s",
         [
             terms.ttl,
             declared(terms.declared_ttl, terms.declared_changelog),

@@ -31,21 +31,21 @@ class PartialSwap(Swap):
         names = {"name": self.name, "last": txid - 1}
         with self._conn.transaction():
             self._conn.execute(
-                "UPDATE tidemark.batch b SET txid = %(last)s FROM tidemark.pipeline p "
+                "UPDATE tidegauge.batch b SET txid = %(last)s FROM tidegauge.pipeline p "
                 "WHERE p.name = %(name)s AND b.pipeline = p.name AND b.txid = p.committed_txid",
                 names,
             )
-            self._conn.execute("UPDATE tidemark.pipeline SET committed_txid = %(last)s WHERE name = %(name)s", names)
+            self._conn.execute("UPDATE tidegauge.pipeline SET committed_txid = %(last)s WHERE name = %(name)s", names)
 
     def overtake(self) -> None:
         """Raise the pipeline's fence: its driver ends, and what it has in flight is refused."""
-        self._conn.execute("UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s", [self.pipeline])
+        self._conn.execute("UPDATE tidegauge.pipeline SET fence = fence + 1 WHERE name = %s", [self.pipeline])
 
     def _register(self, spout: str, description: str) -> None:
         self._conn.execute(
-            "INSERT INTO tidemark.pipeline (name, spout, description, reprocesses, committed_txid, committed_time, "
+            "INSERT INTO tidegauge.pipeline (name, spout, description, reprocesses, committed_txid, committed_time, "
             "fed_after) SELECT %s, %s, %s, p.name, p.fed_after, p.committed_time, p.fed_after "
-            "FROM tidemark.pipeline p WHERE p.name = %s",
+            "FROM tidegauge.pipeline p WHERE p.name = %s",
             [self.name, spout, description, self.pipeline],
         )
 
@@ -76,7 +76,7 @@ class PartialSwap(Swap):
 
     def _check_position(self) -> None:
         rows = self._conn.execute(
-            "SELECT committed_txid, reprocesses IS NOT NULL AND open_txid IS NOT NULL FROM tidemark.pipeline "
+            "SELECT committed_txid, reprocesses IS NOT NULL AND open_txid IS NOT NULL FROM tidegauge.pipeline "
             "WHERE name = ANY(%s) ORDER BY reprocesses NULLS FIRST FOR UPDATE",
             [[self.pipeline, self.name]],
         ).fetchall()
@@ -90,10 +90,10 @@ class PartialSwap(Swap):
 # The source's dead letters are the pipeline's already; those of the states are replaced.
 HAND_OVER = [
     COUNTED_AGAIN,
-    "DELETE FROM tidemark.dead_letter WHERE pipeline = %(old)s AND state = ANY(%(states)s)",
-    "UPDATE tidemark.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s AND state = ANY(%(states)s)",
+    "DELETE FROM tidegauge.dead_letter WHERE pipeline = %(old)s AND state = ANY(%(states)s)",
+    "UPDATE tidegauge.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s AND state = ANY(%(states)s)",
     # Of the past, the shadow has the committed batch and the one before.
-    "UPDATE tidemark.state s SET oldest_txid = greatest(p.fed_after + 1, p.committed_txid - 1) "
-    "FROM tidemark.pipeline p WHERE p.name = %(old)s AND s.name = ANY(%(states)s)",
-    "DELETE FROM tidemark.pipeline WHERE name = %(new)s",
+    "UPDATE tidegauge.state s SET oldest_txid = greatest(p.fed_after + 1, p.committed_txid - 1) "
+    "FROM tidegauge.pipeline p WHERE p.name = %(old)s AND s.name = ANY(%(states)s)",
+    "DELETE FROM tidegauge.pipeline WHERE name = %(new)s",
 ]

@@ -61,7 +61,7 @@ def current(conn: psycopg.Connection, pipeline: str) -> ReprocessRecord | None:
     """
     with conn.cursor(row_factory=class_row(ReprocessRecord)) as cursor:
         return cursor.execute(
-            "SELECT id, pipeline, phase, checkpoint, started_at, swapped_at FROM tidemark.reprocess "
+            "SELECT id, pipeline, phase, checkpoint, started_at, swapped_at FROM tidegauge.reprocess "
             "WHERE pipeline = %s ORDER BY phase IN ('feeding', 'swapped', 'rolling_back') DESC, id DESC LIMIT 1 "
             "FOR UPDATE",
             [pipeline],
@@ -69,23 +69,23 @@ def current(conn: psycopg.Connection, pipeline: str) -> ReprocessRecord | None:
 
 
 def begin(conn: psycopg.Connection, pipeline: str, checkpoint: str) -> None:
-    conn.execute("INSERT INTO tidemark.reprocess (pipeline, checkpoint) VALUES (%s, %s)", [pipeline, checkpoint])
+    conn.execute("INSERT INTO tidegauge.reprocess (pipeline, checkpoint) VALUES (%s, %s)", [pipeline, checkpoint])
 
 
 def accept(conn: psycopg.Connection, pipeline: str, lacks: str) -> None:
     """Record what the reprocess under way lacks of the input that was counted before; empty if nothing."""
     conn.execute(
-        "UPDATE tidemark.reprocess SET accepted = %s WHERE pipeline = %s AND phase = 'feeding'", [lacks, pipeline]
+        "UPDATE tidegauge.reprocess SET accepted = %s WHERE pipeline = %s AND phase = 'feeding'", [lacks, pipeline]
     )
 
 
 def enter(conn: psycopg.Connection, pipeline: str, before: Phase, after: Phase) -> None:
     """Take the pipeline's reprocess from one phase to the next. Raises SwapError if it is in another one."""
     moved = conn.execute(
-        "UPDATE tidemark.reprocess SET phase = %(after)s, "
+        "UPDATE tidegauge.reprocess SET phase = %(after)s, "
         "swapped_at = CASE WHEN %(after)s = 'swapped' THEN clock_timestamp() ELSE swapped_at END, "
         "ended_at = CASE WHEN %(after)s IN ('settled', 'aborted', 'rolled_back') THEN clock_timestamp() END "
-        "WHERE id = (SELECT max(id) FROM tidemark.reprocess WHERE pipeline = %(pipeline)s AND phase = %(before)s)",
+        "WHERE id = (SELECT max(id) FROM tidegauge.reprocess WHERE pipeline = %(pipeline)s AND phase = %(before)s)",
         {"pipeline": pipeline, "before": before, "after": after},
     ).rowcount
     if not moved:

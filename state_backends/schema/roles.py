@@ -1,12 +1,12 @@
 """Database roles: which roles the processes of an installation connect as, and what each may do.
 
-    owner     owns the schema `tidemark` and Django's tables; runs `migrate`
+    owner     owns the schema `tidegauge` and Django's tables; runs `migrate`
     pipeline  owns the tables, views and changelogs of states; drivers and their tasks
     web       reads states, writes Django's tables and requests; web and events processes
     worker    may do what pipeline and web may; Celery workers and commands of operators
     reader    reads the live views, and nothing else; people with SQL
 
-Roles belong to a cluster of databases, so the names begin with a prefix, `tidemark` by default: two installations in
+Roles belong to a cluster of databases, so the names begin with a prefix, `tidegauge` by default: two installations in
 one cluster take two. An installation without roles runs as one user, and nothing here applies to it.
 
 State tables come and go while pipelines run. What pipeline creates has its grants by default privileges; what another
@@ -25,20 +25,20 @@ from psycopg import sql
 from state_backends.table import KEPT_SCHEMAS, SCHEMAS, SHADOW_SCHEMAS
 
 PARTS = ("owner", "pipeline", "web", "worker", "reader")
-PREFIX = "tidemark"
+PREFIX = "tidegauge"
 
-LEDGER, LIVE = "tidemark", "tidemark_live"
-SOURCES = "tidemark_source"  # first copies of PostgresChanges; see pipelines/sources/postgres_copy.py
+LEDGER, LIVE = "tidegauge", "tidegauge_live"
+SOURCES = "tidegauge_source"  # first copies of PostgresChanges; see pipelines/sources/postgres_copy.py
 STATE_SCHEMAS = (*SCHEMAS, LIVE, *SHADOW_SCHEMAS, *KEPT_SCHEMAS)
 
 READ: tuple[LiteralString, ...] = ("SELECT",)
 WRITE: tuple[LiteralString, ...] = ("SELECT", "INSERT", "UPDATE", "DELETE")
 APPEND: tuple[LiteralString, ...] = ("SELECT", "INSERT")
 
-# Where Django's tables are. Those of an installation whose one user is called `tidemark` are partly in the schema of
+# Where Django's tables are. Those of an installation whose one user is called `tidegauge` are partly in the schema of
 # that name, which is first on that user's search path.
 DJANGO_SCHEMAS = ("public", LEDGER)
-SEARCH_PATH = '"$user", public, tidemark'
+SEARCH_PATH = '"$user", public, tidegauge'
 
 # What web does with the ledger's tables beside reading: requests, and the list of running processes.
 WEB_WRITES: dict[str, tuple[LiteralString, ...]] = {
@@ -56,9 +56,9 @@ OWNERS_ALONE = ("schema_version",)
 
 LEDGER_TABLES = """
 SELECT c.relname FROM pg_class c
-WHERE c.relnamespace = to_regnamespace('tidemark') AND c.relkind IN ('r', 'p') AND c.relname <> ALL(%s) ORDER BY 1
+WHERE c.relnamespace = to_regnamespace('tidegauge') AND c.relkind IN ('r', 'p') AND c.relname <> ALL(%s) ORDER BY 1
 """
-LIVE_VIEWS = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('tidemark_live') AND relkind = 'v'"
+LIVE_VIEWS = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace('tidegauge_live') AND relkind = 'v'"
 TABLES_IN = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p', 'v') ORDER BY 1, 2
@@ -75,7 +75,7 @@ SCHEMA_OWNER = """
 SELECT r.rolname, current_setting('role') FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
 WHERE n.nspname = %s AND r.rolname <> current_user AND pg_has_role(current_user, r.oid, 'SET')
 """
-OWNER = "SELECT r.rolname FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner WHERE n.nspname = 'tidemark'"
+OWNER = "SELECT r.rolname FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner WHERE n.nspname = 'tidegauge'"
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Grant(NamedTuple):
         )
 
     def missing(self, conn: psycopg.Connection) -> list[str]:
-        """Return what the role lacks of it, as `SELECT on table tidemark.batch`."""
+        """Return what the role lacks of it, as `SELECT on table tidegauge.batch`."""
         if self.columns:
             asked = sql.SQL("has_column_privilege(%(role)s, {}, c, p)")
         else:
@@ -150,7 +150,7 @@ class Grant(NamedTuple):
 
 
 def of_database(conn: psycopg.Connection) -> Roles | None:
-    """Return the roles that this database was set up with: those of the owner of the schema `tidemark`; None: none."""
+    """Return the roles that this database was set up with: those of the owner of the schema `tidegauge`; None: none."""
     row = conn.execute(OWNER).fetchone()
     if row is None or not row[0].endswith("_owner"):
         return None

@@ -50,7 +50,7 @@ class Swap:
 
     @property
     def exists(self) -> bool:
-        return self._conn.execute("SELECT FROM tidemark.pipeline WHERE name = %s", [self.name]).fetchone() is not None
+        return self._conn.execute("SELECT FROM tidegauge.pipeline WHERE name = %s", [self.name]).fetchone() is not None
 
     @contextmanager
     def owning(self, specs: Iterable[StateSpec]) -> Iterator[None]:
@@ -85,7 +85,7 @@ class Swap:
             for spec in map(Catalog(self._conn).with_overrides, specs):
                 BACKENDS[spec.backend].create_shadow(self._conn, spec)
                 self._conn.execute(
-                    "INSERT INTO tidemark.successor_state (name, pipeline, definition) VALUES (%s, %s, %s::jsonb)",
+                    "INSERT INTO tidegauge.successor_state (name, pipeline, definition) VALUES (%s, %s, %s::jsonb)",
                     [spec.name, self.name, json.dumps(definition(spec))],
                 )
 
@@ -126,15 +126,15 @@ class Swap:
                 return
             for spec in self._specs():
                 BACKENDS[spec.backend].drop_shadow(self._conn, spec)
-            self._conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [self.name])
+            self._conn.execute("DELETE FROM tidegauge.pipeline WHERE name = %s", [self.name])
             reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.ABORTED)
 
     def _register(self, spout: str, description: str) -> None:
         self._conn.execute(
-            "INSERT INTO tidemark.pipeline (name, spout, description, reprocesses, committed_txid, committed_time, "
+            "INSERT INTO tidegauge.pipeline (name, spout, description, reprocesses, committed_txid, committed_time, "
             "fed_after) SELECT %(name)s, %(spout)s, %(description)s, %(pipeline)s, b.base, b.time, b.base FROM ("
             "SELECT (coalesce(max(p.committed_txid), 0) / %(room)s + 1) * %(room)s AS base, "
-            "max(p.committed_time) AS time FROM tidemark.pipeline p WHERE p.name = %(pipeline)s) b",
+            "max(p.committed_time) AS time FROM tidegauge.pipeline p WHERE p.name = %(pipeline)s) b",
             {
                 "name": self.name,
                 "spout": spout,
@@ -146,7 +146,7 @@ class Swap:
 
     def _check_owners(self, specs: Sequence[StateSpec]) -> None:
         owners = self._conn.execute(
-            "SELECT name, pipeline FROM tidemark.state WHERE name = ANY(%s) AND pipeline <> %s",
+            "SELECT name, pipeline FROM tidegauge.state WHERE name = ANY(%s) AND pipeline <> %s",
             [[spec.name for spec in specs], self.pipeline],
         )
         for state, owner in owners:
@@ -177,7 +177,7 @@ class Swap:
     def _check_same(self, specs: Sequence[StateSpec]) -> None:
         begun: dict[str, str] = dict(
             self._conn.execute(
-                "SELECT name, definition::text FROM tidemark.successor_state WHERE pipeline = %s", [self.name]
+                "SELECT name, definition::text FROM tidegauge.successor_state WHERE pipeline = %s", [self.name]
             ).fetchall()
         )
         declared = {spec.name: definition(spec) for spec in specs}
@@ -216,11 +216,11 @@ class Swap:
     def _fence_off(self) -> tuple[int, int | None]:
         """Raise the pipeline's fence; return its committed and its open txid."""
         old = self._conn.execute(
-            "UPDATE tidemark.pipeline SET fence = fence + 1 WHERE name = %s RETURNING committed_txid, open_txid",
+            "UPDATE tidegauge.pipeline SET fence = fence + 1 WHERE name = %s RETURNING committed_txid, open_txid",
             [self.pipeline],
         ).fetchone()
         new = self._conn.execute(
-            "SELECT committed_txid, open_txid, committed_batch_id FROM tidemark.pipeline WHERE name = %s FOR UPDATE",
+            "SELECT committed_txid, open_txid, committed_batch_id FROM tidegauge.pipeline WHERE name = %s FOR UPDATE",
             [self.name],
         ).fetchone()
         if old is None or new is None:
@@ -270,24 +270,24 @@ class Swap:
 
 # Batches that fed the old tables keep their record; their dead letters were read again by the reprocess.
 HAND_OVER = [
-    "DELETE FROM tidemark.dead_letter WHERE pipeline = %(old)s",
-    "UPDATE tidemark.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s",
-    "DELETE FROM tidemark.batch WHERE pipeline = %(old)s AND txid > %(base)s",
-    "UPDATE tidemark.batch SET pipeline = %(old)s WHERE pipeline = %(new)s",
-    "DELETE FROM tidemark.input_file WHERE pipeline = %(old)s AND txid > %(base)s",
-    "UPDATE tidemark.input_file SET pipeline = %(old)s WHERE pipeline = %(new)s",
-    "DELETE FROM tidemark.first_input WHERE pipeline = %(old)s",
-    "UPDATE tidemark.first_input SET pipeline = %(old)s WHERE pipeline = %(new)s",
-    "UPDATE tidemark.state s SET oldest_txid = least((SELECT min(b.txid) FROM tidemark.batch b "
-    "WHERE b.pipeline = %(old)s AND b.txid > %(base)s), p.committed_txid) FROM tidemark.pipeline p, "
-    "tidemark.successor_state n WHERE p.name = %(new)s AND n.pipeline = p.name AND s.name = n.name",
-    "UPDATE tidemark.pipeline o SET spout = n.spout, checkpoint_id = n.checkpoint_id, sources = n.sources, "
+    "DELETE FROM tidegauge.dead_letter WHERE pipeline = %(old)s",
+    "UPDATE tidegauge.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s",
+    "DELETE FROM tidegauge.batch WHERE pipeline = %(old)s AND txid > %(base)s",
+    "UPDATE tidegauge.batch SET pipeline = %(old)s WHERE pipeline = %(new)s",
+    "DELETE FROM tidegauge.input_file WHERE pipeline = %(old)s AND txid > %(base)s",
+    "UPDATE tidegauge.input_file SET pipeline = %(old)s WHERE pipeline = %(new)s",
+    "DELETE FROM tidegauge.first_input WHERE pipeline = %(old)s",
+    "UPDATE tidegauge.first_input SET pipeline = %(old)s WHERE pipeline = %(new)s",
+    "UPDATE tidegauge.state s SET oldest_txid = least((SELECT min(b.txid) FROM tidegauge.batch b "
+    "WHERE b.pipeline = %(old)s AND b.txid > %(base)s), p.committed_txid) FROM tidegauge.pipeline p, "
+    "tidegauge.successor_state n WHERE p.name = %(new)s AND n.pipeline = p.name AND s.name = n.name",
+    "UPDATE tidegauge.pipeline o SET spout = n.spout, checkpoint_id = n.checkpoint_id, sources = n.sources, "
     "fed_after = n.fed_after, "
     "committed_txid = n.committed_txid, committed_attempt = n.committed_attempt, "
     "committed_batch_id = n.committed_batch_id, committed_time = n.committed_time, open_txid = NULL, "
     "open_attempt = NULL, open_batch_id = NULL, open_time = NULL "
-    "FROM tidemark.pipeline n WHERE o.name = %(old)s AND n.name = %(new)s",
-    "UPDATE tidemark.state s SET last_fed_txid = %(base)s WHERE s.pipeline = %(old)s AND s.last_fed_txid IS NULL "
-    "AND NOT EXISTS (SELECT FROM tidemark.successor_state n WHERE n.pipeline = %(new)s AND n.name = s.name)",
-    "DELETE FROM tidemark.pipeline WHERE name = %(new)s",
+    "FROM tidegauge.pipeline n WHERE o.name = %(old)s AND n.name = %(new)s",
+    "UPDATE tidegauge.state s SET last_fed_txid = %(base)s WHERE s.pipeline = %(old)s AND s.last_fed_txid IS NULL "
+    "AND NOT EXISTS (SELECT FROM tidegauge.successor_state n WHERE n.pipeline = %(new)s AND n.name = s.name)",
+    "DELETE FROM tidegauge.pipeline WHERE name = %(new)s",
 ]

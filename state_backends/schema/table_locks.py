@@ -32,7 +32,7 @@ WAIT_SECONDS = 180.0
 RELATIONS = """
 SELECT c.relkind = 'v', n.nspname, c.relname, c.oid || ARRAY(SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname IN ('tidemark_live', 'tidemark_state', 'tidemark_changelog') AND c.relkind IN ('r', 'p', 'v')
+WHERE n.nspname IN ('tidegauge_live', 'tidegauge_state', 'tidegauge_changelog') AND c.relkind IN ('r', 'p', 'v')
 AND c.relname = ANY(%s) ORDER BY c.relkind <> 'v', n.nspname, c.relname
 """
 
@@ -45,7 +45,7 @@ WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backen
 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 AND (a.pid IS NULL OR a.usesysid IS NOT NULL)
 AND (l.relation = ANY(%s)
-     OR l.relation = 'tidemark.state'::regclass AND l.mode NOT IN ('AccessShareLock', 'RowShareLock'))
+     OR l.relation = 'tidegauge.state'::regclass AND l.mode NOT IN ('AccessShareLock', 'RowShareLock'))
 ORDER BY l.pid
 """
 
@@ -124,7 +124,7 @@ class TableLocks:
         before = self._conn.execute("SELECT current_setting('lock_timeout')").fetchone()
         self._conn.execute(LOCK_TIMEOUT, [_oids(relations)])
         # Readers of the catalog go on.
-        self._conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
+        self._conn.execute("LOCK TABLE tidegauge.state IN SHARE ROW EXCLUSIVE MODE")
         limit = time.monotonic() + LOCK_SECONDS
         for relation in relations:
             if time.monotonic() > limit:

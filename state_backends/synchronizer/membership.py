@@ -123,7 +123,7 @@ class Membership:
 
     def _committed_txid(self) -> int | None:
         row = self._conn.execute(
-            "SELECT committed_txid FROM tidemark.pipeline WHERE name = %s", [self._facts["pipeline"]]
+            "SELECT committed_txid FROM tidegauge.pipeline WHERE name = %s", [self._facts["pipeline"]]
         ).fetchone()
         return row[0] if row else None
 
@@ -218,12 +218,12 @@ def compact_logs(conn: psycopg.Connection) -> dict[str, int]:
     The members' log is replaced by its current value. The updates of other logs are known to their clients alone, so
     those are truncated to the newest value that a client has compacted.
     """
-    names = conn.execute("SELECT name FROM tidemark.synchronizer ORDER BY name").fetchall()
+    names = conn.execute("SELECT name FROM tidegauge.synchronizer ORDER BY name").fetchall()
     return {name: compact_log(conn, name, apply if name == NAME else None) for (name,) in names}
 
 
 _FROM_THE_MARK: LiteralString = (
     "SELECT l.revision + 1, l.record::text, extract(epoch FROM clock_timestamp() - s.appended_at)::float8 "
-    "FROM tidemark.synchronizer s JOIN tidemark.synchronizer_log l ON l.synchronizer = s.name "
+    "FROM tidegauge.synchronizer s JOIN tidegauge.synchronizer_log l ON l.synchronizer = s.name "
     "AND l.revision >= greatest(s.mark, s.oldest) WHERE s.name = %(name)s ORDER BY l.revision"
 )

@@ -182,49 +182,49 @@ class RevisionedStream:
 
 
 _OPEN: LiteralString = (
-    "INSERT INTO tidemark.synchronizer (name) VALUES (%(name)s) ON CONFLICT DO NOTHING RETURNING revision"
+    "INSERT INTO tidegauge.synchronizer (name) VALUES (%(name)s) ON CONFLICT DO NOTHING RETURNING revision"
 )
 
 _HEAD: LiteralString = (
     "SELECT revision, mark, oldest, extract(epoch FROM clock_timestamp() - appended_at)::float8 "
-    "FROM tidemark.synchronizer WHERE name = %(name)s"
+    "FROM tidegauge.synchronizer WHERE name = %(name)s"
 )
 
 _PAGE: LiteralString = (
     # As text: a connection may have its own JSON loader, as Django's has.
-    "SELECT revision, record::text FROM tidemark.synchronizer_log WHERE synchronizer = %(name)s "
+    "SELECT revision, record::text FROM tidegauge.synchronizer_log WHERE synchronizer = %(name)s "
     "AND revision >= %(start)s AND revision < %(stop)s ORDER BY revision LIMIT %(records)s"
 )
 
 # The update locks the head row and then sees the newest revision, so the condition holds until commit.
 _APPEND: LiteralString = """
 WITH known AS (
-    SELECT revision FROM tidemark.synchronizer_log
+    SELECT revision FROM tidegauge.synchronizer_log
     WHERE synchronizer = %(name)s AND writer = %(writer)s AND sequence = %(sequence)s
 ), head AS (
-    UPDATE tidemark.synchronizer SET revision = revision + 1, appended_at = clock_timestamp()
+    UPDATE tidegauge.synchronizer SET revision = revision + 1, appended_at = clock_timestamp()
     WHERE name = %(name)s AND (%(expected)s::bigint IS NULL OR revision = %(expected)s)
       AND NOT EXISTS (SELECT FROM known)
     RETURNING revision
 ), written AS (
-    INSERT INTO tidemark.synchronizer_log (synchronizer, revision, record, writer, sequence)
+    INSERT INTO tidegauge.synchronizer_log (synchronizer, revision, record, writer, sequence)
     SELECT %(name)s, revision - 1, %(record)s::json, %(writer)s, %(sequence)s FROM head RETURNING revision
 )
 SELECT (SELECT revision + 1 FROM known UNION ALL SELECT revision + 1 FROM written),
-       EXISTS (SELECT FROM tidemark.synchronizer WHERE name = %(name)s)
+       EXISTS (SELECT FROM tidegauge.synchronizer WHERE name = %(name)s)
 """
 
 _MARK: LiteralString = (
-    "UPDATE tidemark.synchronizer SET mark = %(mark)s WHERE name = %(name)s "
+    "UPDATE tidegauge.synchronizer SET mark = %(mark)s WHERE name = %(name)s "
     "AND mark IS NOT DISTINCT FROM %(expected)s::bigint RETURNING name"
 )
 
 _TRUNCATE: LiteralString = """
 WITH head AS (
-    UPDATE tidemark.synchronizer SET oldest = greatest(oldest, least(%(revision)s::bigint, revision))
+    UPDATE tidegauge.synchronizer SET oldest = greatest(oldest, least(%(revision)s::bigint, revision))
     WHERE name = %(name)s RETURNING oldest
 ), dropped AS (
-    DELETE FROM tidemark.synchronizer_log l USING head
+    DELETE FROM tidegauge.synchronizer_log l USING head
     WHERE l.synchronizer = %(name)s AND l.revision < head.oldest RETURNING 1
 )
 SELECT count(*) FROM dropped

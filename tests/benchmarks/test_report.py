@@ -15,7 +15,7 @@ REWRITE = "run `python -m benchmarks.report` and commit what it writes"
 
 def section(*cases: Case) -> Section:
     machine = {"cpu": "CPU", "cores": 2, "memory_gb": 24.0, "kernel": "Linux", "load": [0.1, 0.2, 0.3]}
-    return Section("2026-11-22T10:00:00+00:00", 60, {"rounds": 3}, "none", machine, {"Tidemark": "abc"}, [*cases])
+    return Section("2026-11-22T10:00:00+00:00", 60, {"rounds": 3}, "none", machine, {"Tidegauge": "abc"}, [*cases])
 
 
 def test_the_committed_page_and_charts_are_those_of_the_committed_results():

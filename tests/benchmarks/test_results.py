@@ -34,7 +34,7 @@ def test_a_section_says_what_it_was_measured_on(section):
     assert section.machine.keys() == {"cpu", "cores", "memory_gb", "kernel", "load"}
     assert len(section.machine["load"]) == 3
     assert all(section.versions.values())
-    assert {"Tidemark", "Python", "Java", "Spark", "PostgreSQL", "Redis", "Django", "DRF"} <= section.versions.keys()
+    assert {"Tidegauge", "Python", "Java", "Spark", "PostgreSQL", "Redis", "Django", "DRF"} <= section.versions.keys()
     assert "fsync" in section.versions["PostgreSQL"]
 
 

@@ -43,7 +43,7 @@ class Demo:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "demo", "--port", str(self.port)],
                 cwd=REPOSITORY,
-                env={"PATH": os.environ["PATH"], "HOME": str(self.home), "TIDEMARK_HOME": str(self.home)},
+                env={"PATH": os.environ["PATH"], "HOME": str(self.home), "TIDEGAUGE_HOME": str(self.home)},
                 stdout=output,
                 stderr=output,
             )
@@ -84,7 +84,7 @@ class Demo:
 # Not for the session: a demo in the background would slow down all later tests.
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Demo]:
-    home = Path(tempfile.mkdtemp(prefix="tidemark-demo-"))
+    home = Path(tempfile.mkdtemp(prefix="tidegauge-demo-"))
     running = Demo(home)
     try:
         running.start()

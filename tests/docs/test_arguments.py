@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-import tidemark
+import tidegauge
 from docs.reference_pages import page_of
 
 PAGES = ("streams", "operators", "sources", "aggregators", "states")
-DECLARED = sorted(name for name in tidemark.__all__ if name != "__version__" and page_of(name) in PAGES)
+DECLARED = sorted(name for name in tidegauge.__all__ if name != "__version__" and page_of(name) in PAGES)
 VERBS = [
     verb
-    for verb, each in vars(tidemark.Stream).items()
+    for verb, each in vars(tidegauge.Stream).items()
     if not verb.startswith("_") and callable(getattr(each, "__func__", each))
 ]
 UNNAMED = {"self", "cls", "args", "kwargs"}
@@ -30,7 +30,7 @@ def undescribed(thing: object, about: str) -> list[str]:
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_every_argument_is_described(name):
-    thing = getattr(tidemark, name)
+    thing = getattr(tidegauge, name)
     about = " ".join(inspect.getdoc(each) or "" for each in (thing, getattr(thing, "__init__", None)))
 
     assert undescribed(thing, about) == []
@@ -38,7 +38,7 @@ def test_every_argument_is_described(name):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_argument_of_a_verb_is_described(verb):
-    function = getattr(tidemark.Stream, verb)
+    function = getattr(tidegauge.Stream, verb)
 
     assert undescribed(function, inspect.getdoc(function) or "") == []
 

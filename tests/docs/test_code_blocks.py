@@ -14,11 +14,11 @@ import pytest
 import yaml
 from django.core.management import CommandError
 
-import tidemark
+import tidegauge
 from docs.reference_pages import PAGES, page_of, parser_of
 from pipelines.embedded.data_dir import REPOSITORY
 from tests.docs.blocks import Block, blocks, program
-from tidemark import cli
+from tidegauge import cli
 
 # The tests that run the Python, SQL and shell of a page. Those that are absent are run in this file.
 RUN_BY = {
@@ -32,12 +32,12 @@ RUN_BY = {
     "generated-clients.md": "tests/webapp/api/test_typescript_client.py",
     "life-of-a-pipeline.md": "tests/webapp/states/test_retire.py",
     "read-from-spark.md": "tests/pipelines/test_state_source.py",
-    "quickstart.md": "tests/tidemark/test_stranger.py",
+    "quickstart.md": "tests/tidegauge/test_stranger.py",
     "recovery.md": "tests/test_recovery_page.py",
     "spark-application.md": "tests/pipelines/test_application_example.py",
     "search_index.md": "tests/pipelines/jobs/test_search_page.py",
     "streams.md": "tests/pipelines/test_docs.py",
-    "testing.md": "tests/tidemark/testing/test_page.py",
+    "testing.md": "tests/tidegauge/testing/test_page.py",
     "time.md": "tests/pipelines/test_time_page.py",
     "webhooks.md": "tests/webapp/webhooks/test_documented.py",
     "write-a-backend.md": "tests/pipelines/sqlite_backend/test_contract.py",
@@ -47,7 +47,7 @@ RUN_BY = {
 SHOWN = {"text", "console", "ini"}
 READ = {"json": json.loads, "toml": tomllib.loads, "yaml": lambda text: list(yaml.safe_load_all(text))}
 
-PROGRAMS = re.compile(r"^(?:python3? |\.venv/bin/python |sudo )?(?:manage\.py|tidemark) (.+)$")
+PROGRAMS = re.compile(r"^(?:python3? |\.venv/bin/python |sudo )?(?:manage\.py|tidegauge) (.+)$")
 
 
 def named(all_blocks: list[Block]) -> list[object]:
@@ -137,12 +137,12 @@ def check_ours(name: str, arguments: list[str]) -> None:
 
 def test_a_command_that_is_not_ours_is_found():
     with pytest.raises(KeyError):
-        check_command(["tidemark", "run_pipelines", "orders"])
+        check_command(["tidegauge", "run_pipelines", "orders"])
 
 
 def test_an_option_that_a_command_lacks_is_found():
     with pytest.raises(CommandError):
-        check_command(["tidemark", "run", "orders", "--onse"])
+        check_command(["tidegauge", "run", "orders", "--onse"])
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
@@ -151,4 +151,4 @@ def test_a_line_that_bash_cannot_read_is_found():
 
 
 def test_every_public_name_is_on_a_page_of_the_reference():
-    assert {page_of(name) for name in tidemark.__all__ if name != "__version__"} == set(PAGES)
+    assert {page_of(name) for name in tidegauge.__all__ if name != "__version__"} == set(PAGES)

@@ -21,7 +21,7 @@ def containers(document):
     return document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
 
 
-RESOURCES = documents("tidemark.yaml")
+RESOURCES = documents("tidegauge.yaml")
 
 
 @pytest.mark.parametrize("document", RESOURCES, ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
@@ -56,7 +56,7 @@ def test_the_operator_runs_the_same_command_as_the_stateful_set():
     [driver] = containers(next(each for each in RESOURCES if each["kind"] == "StatefulSet"))
 
     assert application["spec"]["arguments"][1:] == driver["command"][2:]
-    assert shlex.join(driver["command"][:2]) == "tidemark run"
+    assert shlex.join(driver["command"][:2]) == "tidegauge run"
 
 
 ROLES = {
@@ -67,16 +67,16 @@ ROLES = {
 def test_every_process_connects_as_the_role_that_it_is_for():
     compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text())["services"]
     in_compose = {
-        name: re.match(r"postgresql://tidemark_(\w+):", service["environment"]["DATABASE_URL"])[1]
+        name: re.match(r"postgresql://tidegauge_(\w+):", service["environment"]["DATABASE_URL"])[1]
         for name, service in compose.items()
         if name in ROLES
     }
     in_kubernetes = {
-        each["name"]: source["secretRef"]["name"].removeprefix("tidemark-")
+        each["name"]: source["secretRef"]["name"].removeprefix("tidegauge-")
         for document in RESOURCES
         for each in containers(document)
         for source in each["envFrom"]
-        if source.get("secretRef", {}).get("name", "").startswith("tidemark-")
+        if source.get("secretRef", {}).get("name", "").startswith("tidegauge-")
     }
 
     assert in_compose == {name: ROLES[name] for name in in_compose}

@@ -54,7 +54,7 @@ def loop_seconds() -> float:
 
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process, its descendants, and the servers in its data folder."""
-    home = Path(os.environ["TIDEMARK_HOME"])
+    home = Path(os.environ["TIDEGAUGE_HOME"])
     roots = [psutil.Process(), *_servers(home)]
     every = {process.pid: process for root in roots for process in (root, *root.children(recursive=True))}
     return sum(_used(process) for process in every.values())

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from tests.harness.costs import count
 
-ROWS = ("public", "tidemark")
+ROWS = ("public", "tidegauge")
 
 # The name of the copy of the test database that tests/webapp/flights_database.py fills, after the name of the database.
 COPY = "_copy"
@@ -30,7 +30,7 @@ DROP_STATES = """
 DO $$ DECLARE relation text; BEGIN
   FOR relation IN SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n
     ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
-    AND n.nspname IN ('tidemark_state', 'tidemark_live', 'tidemark_changelog')
+    AND n.nspname IN ('tidegauge_state', 'tidegauge_live', 'tidegauge_changelog')
   LOOP EXECUTE 'DROP TABLE IF EXISTS ' || relation || ' CASCADE'; END LOOP;
 END $$;
 """

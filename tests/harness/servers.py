@@ -18,10 +18,10 @@ from tests.java_options import set_java_options
 # conftest.py is imported.
 SETTINGS = {
     # All tests share one client address; the tests of rate limits set their own limits.
-    "TIDEMARK_WRONG_KEY_RATE_PER_MINUTE": "0",
-    "TIDEMARK_ANONYMOUS_RATE_PER_MINUTE": "0",
+    "TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE": "0",
+    "TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE": "0",
     # A thread that stores counts would write beside the tests; those of usage store them themselves.
-    "TIDEMARK_USAGE_FLUSH_SECONDS": "0",
+    "TIDEGAUGE_USAGE_FLUSH_SECONDS": "0",
 }
 
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck
 # process of pytest-xdist that runs it.
 EXPENSIVE = {
     "wheel": "wheel",  # before the broker, which one of these tests has for itself
-    "tidemark_spark": "spark",
+    "tidegauge_spark": "spark",
     "broker": "spark",
     "cluster": "cluster",
     "web_process": "web",

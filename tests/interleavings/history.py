@@ -27,12 +27,12 @@ from pipelines.stream import Stream
 from pipelines.tasks import UpdateTask, written
 from state_backends import StateSpec, state_reader
 from state_backends.batch import Batch
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from state_backends.maintenance import compact, expire
 from state_backends.protocols import BACKENDS
 from tests.interleavings.scheduler import Actor, Killed, Scheduler, points_at_every_message
 from tests.life.pipelines import Append
-from tidemark.testing.given import give, given_pipeline
+from tidegauge.testing.given import give, given_pipeline
 
 KEYS = ["a", "b", "c", "d"]
 BATCHES = 4
@@ -92,7 +92,7 @@ class History:
         self._admin = psycopg.connect(dsn, autocommit=True)
         self.scheduler = Scheduler(Random(seed + 1), self._admin, kills=self._random.choice([0, 1, 2, 3]))
         # killed: actors. retries: attempts at a batch that was open. read: lists that were checked. earlier: answers
-        # at a batch before the last. refused NAME: errors of Tidemark in place of an answer or a write.
+        # at a batch before the last. refused NAME: errors of Tidegauge in place of an answer or a write.
         self.figures: Counter[str] = Counter()
         self._dsn = dsn
         self._checkpoint = folder / "checkpoint"
@@ -132,7 +132,7 @@ class History:
             self.scheduler.start("upkeep", self._maintain, pace=PACE_OF_OTHERS)
             self.scheduler.run()
         for actor in self.scheduler.actors:
-            if isinstance(actor.error, TidemarkError):
+            if isinstance(actor.error, TidegaugeError):
                 self._refuse(actor.error)
             elif actor.error is not None and not isinstance(actor.error, Killed | _ExecutorLostError):
                 raise actor.error
@@ -176,7 +176,7 @@ class History:
     def _rows(self, batch_id: int) -> Sequence[Row]:
         """Return the rows of an attempt: others each time, as long as the batch is not committed."""
         row = self._admin.execute(
-            "SELECT committed_batch_id, committed_txid, committed_attempt FROM tidemark.pipeline WHERE name = %s",
+            "SELECT committed_batch_id, committed_txid, committed_attempt FROM tidegauge.pipeline WHERE name = %s",
             [self.pipeline.name],
         ).fetchone()
         assert row is not None
@@ -194,7 +194,7 @@ class History:
             while self._done < BATCHES - 1:
                 try:
                     self._read(conn, spec)
-                except TidemarkError as error:
+                except TidegaugeError as error:
                     self._refuse(error)
 
     def _read(self, conn: psycopg.Connection, spec: StateSpec) -> None:
@@ -209,10 +209,10 @@ class History:
                     try:
                         list(compact(conn, spec, keep=timedelta(0)))
                         list(expire(conn, spec))
-                    except TidemarkError as error:
+                    except TidegaugeError as error:
                         self._refuse(error)
 
-    def _refuse(self, error: TidemarkError) -> None:
+    def _refuse(self, error: TidegaugeError) -> None:
         self.figures[f"refused {type(error).__name__}"] += 1
 
     # Checks
@@ -220,7 +220,7 @@ class History:
     def _check(self) -> None:
         committed = dict(
             self._admin.execute(
-                "SELECT txid, attempt FROM tidemark.batch WHERE pipeline = %s ORDER BY txid", [self.pipeline.name]
+                "SELECT txid, attempt FROM tidegauge.batch WHERE pipeline = %s ORDER BY txid", [self.pipeline.name]
             ).fetchall()
         )
         assert list(committed) == list(range(1, BATCHES + 1))

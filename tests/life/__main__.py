@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 
 from pipelines.embedded.temporary import server_url
 from pipelines.errors import failure_reason
-from state_backends.errors import SecondWriterError, TidemarkError
+from state_backends.errors import SecondWriterError, TidegaugeError
 from tests.java_options import set_java_options
 from tests.life.life import Figures, live
-from tidemark.testing.checks import DifferenceError
-from tidemark.testing.session import spark_session
+from tidegauge.testing.checks import DifferenceError
+from tidegauge.testing.session import spark_session
 
 # So many lives have seeds of their own under the seed of a row of the table.
 LIVES_OF_A_SEED = 1_000_000
@@ -48,10 +48,10 @@ def _lived(number: int) -> Figures:
     except DifferenceError as error:
         print(f"life {number} deviates:\n{error}", flush=True)
         return Figures(lives=1, deviations=1)
-    except (TidemarkError, PySparkException, Py4JJavaError) as error:
+    except (TidegaugeError, PySparkException, Py4JJavaError) as error:
         # What a task raises comes as Spark's error with the task's traceback.
         reason = failure_reason(error)
-        if not (isinstance(error, TidemarkError) or " state 'life_" in f" {reason}"):
+        if not (isinstance(error, TidegaugeError) or " state 'life_" in f" {reason}"):
             raise
         if SecondWriterError.__name__ in str(error):  # no life has two writers
             print(f"life {number} deviates: {reason}", flush=True)

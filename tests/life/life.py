@@ -1,6 +1,6 @@
 """One random life: a pipeline and its faults, drawn by a seed, and a plain model that answers beside it.
 
-The model is that of `tidemark.testing`: each key's rows folded in plain Python, and a run without faults. Afterwards
+The model is that of `tidegauge.testing`: each key's rows folded in plain Python, and a run without faults. Afterwards
 every state with a changelog is rebuilt from it, and must be what it was.
 """
 
@@ -20,9 +20,9 @@ from state_backends.schema.catalog import Catalog
 from tests.life.operated import OperatedLife
 from tests.life.pipelines import RandomPipeline
 from tests.life.rows import random_steps
-from tidemark.testing.checks import Difference, DifferenceError
-from tidemark.testing.run import Result, run_within
-from tidemark.testing.steps import actions, attempts, final_batches
+from tidegauge.testing.checks import Difference, DifferenceError
+from tidegauge.testing.run import Result, run_within
+from tidegauge.testing.steps import actions, attempts, final_batches
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Figures:
 
 
 def live(seed: int, spark: SparkSession, dsn: str) -> Figures:
-    """Live one life. Raises DifferenceError where a state is not what its model says, TidemarkError where it stops."""
+    """Live one life. Raises DifferenceError where a state is not what its model says, TidegaugeError where it stops."""
     random = Random(seed)
     drawn = RandomPipeline(random, seed)
     steps = random_steps(random, signed=drawn.signed, revertible=drawn.revertible)
@@ -62,7 +62,7 @@ def live(seed: int, spark: SparkSession, dsn: str) -> Figures:
         is_lasting = all(spec.ttl is None for spec in drawn.pipeline.specs)
         if is_lasting:
             own = resources.enter_context(temporary_database(dsn))
-            folder = Path(resources.enter_context(TemporaryDirectory(prefix="tidemark-life-")))
+            folder = Path(resources.enter_context(TemporaryDirectory(prefix="tidegauge-life-")))
             OperatedLife(seed, spark, own, folder).live(final_batches(steps), result.states)
         return Figures(
             lives=1,

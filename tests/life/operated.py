@@ -28,9 +28,9 @@ from state_backends.protocols import BACKENDS
 from state_backends.schema.catalog import Catalog
 from state_backends.spec import StateSpec
 from tests.life.pipelines import RandomPipeline
-from tidemark.testing.checks import Difference, DifferenceError, differences_to
-from tidemark.testing.drivers import committed_state, drop_stores
-from tidemark.testing.state import State
+from tidegauge.testing.checks import Difference, DifferenceError, differences_to
+from tidegauge.testing.drivers import committed_state, drop_stores
+from tidegauge.testing.state import State
 
 LANDED = 1_700_000_000
 AGAIN, RENAMED = "again_", "_new"
@@ -124,7 +124,7 @@ class OperatedLife:
     def _compare(self, conn: psycopg.Connection, expected: Mapping[str, State], act: str) -> None:
         by = f"the kit's drivers, beside real ones and {act}"
         found: list[Difference] = []
-        query = "SELECT committed_txid, now() FROM tidemark.pipeline WHERE name = %s"
+        query = "SELECT committed_txid, now() FROM tidegauge.pipeline WHERE name = %s"
         committed, now = conn.execute(query, [self.pipeline.name]).fetchone()
         for spec in Catalog(conn).specs(self.pipeline.name):
             lived = spec.name.replace(AGAIN, "").removesuffix(RENAMED)

@@ -5,8 +5,8 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from tidemark.testing import Advance, Compact, Crash, Expire, Replay, Restart
-from tidemark.testing.steps import Point, Step
+from tidegauge.testing import Advance, Compact, Crash, Expire, Replay, Restart
+from tidegauge.testing.steps import Point, Step
 
 SCHEMA = (
     "t string, n bigint, i int, b boolean, x double, at timestamp, d date, u string, m decimal(20,4), "

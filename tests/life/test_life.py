@@ -12,8 +12,8 @@ pytestmark = pytest.mark.spark
 SEEDS = [9, 14]
 
 
-def test_what_random_lives_leave_is_what_their_models_say(tidemark_spark):
-    lived = sum((live(seed, tidemark_spark, os.environ["DATABASE_URL"]) for seed in SEEDS), Figures())
+def test_what_random_lives_leave_is_what_their_models_say(tidegauge_spark):
+    lived = sum((live(seed, tidegauge_spark, os.environ["DATABASE_URL"]) for seed in SEEDS), Figures())
 
     assert lived.compared == lived.states
     assert lived.attempts > lived.batches

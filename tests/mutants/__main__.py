@@ -70,7 +70,7 @@ def copied(checkout: Path) -> Iterator[Path]:
     """Copy the checkout's files, with changes that are not committed, to a folder that is deleted at the end."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=checkout, check=True, capture_output=True, text=True).stdout
-    with tempfile.TemporaryDirectory(prefix="tidemark-mutants-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tidegauge-mutants-") as folder:
         for name in filter(None, names.split("\0")):
             source, target = checkout / name, Path(folder, name)
             if source.is_file():

@@ -101,7 +101,7 @@ MUTANTS = [
     Mutant(
         "ledger/commit-to-a-ledger-that-was-restored",
         LEDGER,
-        '            "AND tidemark.is_original()",\n',
+        '            "AND tidegauge.is_original()",\n',
         '            "",\n',
         EPOCH_TESTS,
     ),

@@ -44,14 +44,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tidemark_spark: SparkSession) -> SparkSession:
-    return tidemark_spark
+def spark(tidegauge_spark: SparkSession) -> SparkSession:
+    return tidegauge_spark
 
 
 @pytest.fixture(autouse=True)
 def no_plan_outlives_its_query(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test after which Spark keeps plans: by jobs of queries that have ended, or by names (sink_plan._named)."""
-    session = request.getfixturevalue("tidemark_spark") if "tidemark_spark" in request.fixturenames else None
+    session = request.getfixturevalue("tidegauge_spark") if "tidegauge_spark" in request.fixturenames else None
     yield
     if session is not None:
         views = session._jsparkSession.sessionState().catalog().listLocalTempViews("*")

@@ -206,7 +206,7 @@ class TestPipeline:
                 "until": "2013-01-01T09:00:00+00:00",
             }
         }
-        [(sketch, tag)] = workspace.rows("SELECT aircraft_sketch, aircraft_type FROM tidemark_state.flights")
+        [(sketch, tag)] = workspace.rows("SELECT aircraft_sketch, aircraft_type FROM tidegauge_state.flights")
         assert tag == "hll/text/12"
         estimates = workspace.spark.createDataFrame([(sketch,)], "sketch binary").selectExpr(
             "hll_sketch_estimate(sketch)"

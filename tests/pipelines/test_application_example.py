@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 class ShopApplication:
-    """The page's first program in a folder of its own, under settings that are not Tidemark's."""
+    """The page's first program in a folder of its own, under settings that are not Tidegauge's."""
 
     def __init__(self, folder, dsn):
         self._folder = folder
@@ -79,15 +79,15 @@ def eventually(condition, shop):
 def is_merging(conn):
     """Return whether a batch is open and a task waits to write its rows."""
     return conn.execute(
-        "SELECT 1 FROM tidemark.pipeline p, pg_stat_activity a WHERE p.open_txid = 2 AND a.wait_event_type = 'Lock' "
-        "AND a.application_name LIKE 'tidemark shop %'"
+        "SELECT 1 FROM tidegauge.pipeline p, pg_stat_activity a WHERE p.open_txid = 2 AND a.wait_event_type = 'Lock' "
+        "AND a.application_name LIKE 'tidegauge shop %'"
     ).fetchone()
 
 
 def totals(conn):
-    if conn.execute("SELECT to_regclass('tidemark_live.orders_by_customer')").fetchone() == (None,):
+    if conn.execute("SELECT to_regclass('tidegauge_live.orders_by_customer')").fetchone() == (None,):
         return {}
-    rows = conn.execute("SELECT customer, orders, total FROM tidemark_live.orders_by_customer")
+    rows = conn.execute("SELECT customer, orders, total FROM tidegauge_live.orders_by_customer")
     return {customer: (orders, total) for customer, orders, total in rows}
 
 
@@ -97,7 +97,7 @@ def test_the_application_is_exact_after_it_was_killed_in_mid_batch(shop, conn, d
     try:
         eventually(lambda: totals(conn), shop)
         with psycopg.connect(database_url) as blocker:
-            blocker.execute("LOCK TABLE tidemark_state.orders_by_customer IN SHARE MODE")
+            blocker.execute("LOCK TABLE tidegauge_state.orders_by_customer IN SHARE MODE")
             shop.land("2.json", ("ann", 3.00), ("cid", 4.00))
             eventually(lambda: is_merging(conn), shop)
             kill(first)
@@ -113,13 +113,13 @@ def test_the_application_is_exact_after_it_was_killed_in_mid_batch(shop, conn, d
         kill(second)
 
     assert totals(conn) == {"ann": (2, Decimal("4.10")), "bob": (1, Decimal("2.25")), "cid": (1, 4)}
-    assert conn.execute("SELECT txid, attempt FROM tidemark.batch ORDER BY txid").fetchall() == [(1, 1), (2, 2)]
+    assert conn.execute("SELECT txid, attempt FROM tidegauge.batch ORDER BY txid").fetchall() == [(1, 1), (2, 2)]
 
 
 def test_the_other_declarations_of_the_page_hold(monkeypatch):
     monkeypatch.setenv("DATABASE_URL", "postgresql://localhost/unused")
-    declared = {"tidemark": __import__("tidemark")}
-    exec("from tidemark import Count, StateSpec\n" + "\n".join(PYTHON[1:]), declared)  # noqa: S102
+    declared = {"tidegauge": __import__("tidegauge")}
+    exec("from tidegauge import Count, StateSpec\n" + "\n".join(PYTHON[1:]), declared)  # noqa: S102
 
     assert declared["LARGE"].guarantees == {"large_orders": "exactly once"}
     assert declared["LAKE"].guarantees == {"lake_orders": "exactly once"}

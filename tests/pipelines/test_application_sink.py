@@ -97,11 +97,11 @@ def orders_and_days(fault=()):
 
 
 def status(workspace):
-    return workspace.rows("SELECT status, message FROM tidemark.driver WHERE pipeline = 'orders'")[0]
+    return workspace.rows("SELECT status, message FROM tidegauge.driver WHERE pipeline = 'orders'")[0]
 
 
 def is_held(workspace):
-    return workspace.rows("SELECT tidemark.has_driver('orders')") == [(True,)]
+    return workspace.rows("SELECT tidegauge.has_driver('orders')") == [(True,)]
 
 
 @pytest.mark.spark
@@ -119,7 +119,7 @@ class TestASink:
             "bob": {"orders": 1, "total": 0},
         }
         assert counts(workspace, "daily") == {"2026-11-01": 4, "2026-11-02": 1}
-        assert workspace.rows("SELECT state, reason FROM tidemark.dead_letter") == [
+        assert workspace.rows("SELECT state, reason FROM tidegauge.dead_letter") == [
             ("orders", "key column customer is null")
         ]
         assert {name: application.spark.conf.get(name) for name in OTHER_SETTINGS} == before
@@ -143,12 +143,12 @@ class TestASink:
             "ann": {"orders": 3, "total": Decimal("2.5")},
             "bob": {"orders": 1, "total": 0},
         }
-        assert workspace.rows("SELECT source, reason, replay_txid FROM tidemark.dead_letter ORDER BY id") == [
+        assert workspace.rows("SELECT source, reason, replay_txid FROM tidegauge.dead_letter ORDER BY id") == [
             ("given rows", "rejected: below one", 2),
             ("given rows", "rejected: below one", None),
             ("given rows", "rejected: below one", None),
         ]
-        assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch ORDER BY txid") == [(4, 2), (2, 1)]
+        assert workspace.rows("SELECT rows_in, dead_letters FROM tidegauge.batch ORDER BY txid") == [(4, 2), (2, 1)]
 
     def test_is_called_once_with_every_batch(self, workspace, application):
         pipeline = orders_and_days()
@@ -182,7 +182,7 @@ class TestASink:
         once = sink(orders_and_days(fault := FaultAfterCheck(skip=1)), dsn=workspace.dsn)
         with pytest.raises(StreamingQueryException, match="InjectedFault"):
             application.run(once)
-        attempt = workspace.rows("SELECT customer, txid FROM tidemark_state.orders ORDER BY customer")
+        attempt = workspace.rows("SELECT customer, txid FROM tidegauge_state.orders ORDER BY customer")
         visible = counts(workspace)
 
         application.run(once, events=application.events().where("customer <> 'dog'"))
@@ -191,7 +191,7 @@ class TestASink:
         assert attempt == [("cat", 1), ("dog", 1)]
         assert visible == {}
         assert counts(workspace) == {"cat": 1}
-        assert workspace.rows("SELECT txid, attempt, rows_in FROM tidemark.batch") == [(1, 2, 1)]
+        assert workspace.rows("SELECT txid, attempt, rows_in FROM tidegauge.batch") == [(1, 2, 1)]
 
     def test_counts_a_committed_batch_once_that_comes_again_with_other_rows(self, workspace, application):
         workspace.land("1.json", order("ann"))
@@ -213,7 +213,7 @@ class TestASink:
 
         application.run(sink("orders", [ORDERS], workspace.dsn), events=events)
 
-        offsets, fingerprints = workspace.rows("SELECT offsets, input FROM tidemark.batch WHERE txid = 1")[0]
+        offsets, fingerprints = workspace.rows("SELECT offsets, input FROM tidegauge.batch WHERE txid = 1")[0]
         assert offsets[0] == {"logOffset": 0}
         assert list(fingerprints[0]["items"]) == [str(workspace.input / "1.json")]
         assert len(fingerprints) == 2
@@ -333,7 +333,7 @@ class TestAQueryThatRuns:
 
         # The database ends its session: it acquires the pipeline again.
         workspace.rows(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidemark orders'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tidegauge orders'"
         )
         workspace.land("3.json", order("ann"))
 
@@ -341,8 +341,8 @@ class TestAQueryThatRuns:
         assert query.isActive
 
     def test_cannot_write_once_another_driver_has_taken_over(self, workspace, query):
-        workspace.rows("UPDATE tidemark.pipeline SET fence = fence + 1, token = 'another' RETURNING 1")
-        workspace.rows("UPDATE tidemark.driver SET status = 'another' RETURNING 1")
+        workspace.rows("UPDATE tidegauge.pipeline SET fence = fence + 1, token = 'another' RETURNING 1")
+        workspace.rows("UPDATE tidegauge.driver SET status = 'another' RETURNING 1")
 
         workspace.land("2.json", order("ann"))
 
@@ -354,7 +354,7 @@ class TestAQueryThatRuns:
 
 
 def status_is_there(workspace):
-    return workspace.rows("SELECT 1 FROM tidemark.batch WHERE committed_at IS NOT NULL")
+    return workspace.rows("SELECT 1 FROM tidegauge.batch WHERE committed_at IS NOT NULL")
 
 
 class TestADeclaration:

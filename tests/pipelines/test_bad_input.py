@@ -47,13 +47,13 @@ def test_each_bad_line_is_kept_with_file_line_number_and_reason_and_good_ones_co
 
     workspace.run(flights(workspace.input, max_bad_share=0.9))
 
-    letters = workspace.rows("SELECT line, reason FROM tidemark.dead_letter ORDER BY source, line_number")
-    places = workspace.rows("SELECT source, line_number FROM tidemark.dead_letter ORDER BY source, line_number")
+    letters = workspace.rows("SELECT line, reason FROM tidegauge.dead_letter ORDER BY source, line_number")
+    places = workspace.rows("SELECT source, line_number FROM tidegauge.dead_letter ORDER BY source, line_number")
     assert dict(letters) == BAD_LINES
     # The same bad line twice is kept twice, each at its own number.
     assert places == [("a.jsonl", n) for n in (2, 3, 4, 5, 6, 8)] + [("b.jsonl", n) for n in range(1, 6)]
     assert workspace.values("flights") == {("JFK", "AA"): {"flights": 3, "delay": 15}}
-    assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(14, 11)]
+    assert workspace.rows("SELECT rows_in, dead_letters FROM tidegauge.batch") == [(14, 11)]
 
 
 def test_a_share_of_bad_lines_over_the_limit_stops_the_pipeline_until_the_input_is_mended(workspace):
@@ -61,7 +61,7 @@ def test_a_share_of_bad_lines_over_the_limit_stops_the_pipeline_until_the_input_
 
     with pytest.raises(BadInputError) as refused:
         workspace.run(flights(workspace.input, max_bad_share=0.3))
-    stopped = workspace.values("flights"), workspace.rows("SELECT status FROM tidemark.driver")
+    stopped = workspace.values("flights"), workspace.rows("SELECT status FROM tidegauge.driver")
     bad.write_text('{"origin": "LGA", "carrier": "UA"}\n')
     workspace.run(flights(workspace.input))
 
@@ -71,7 +71,7 @@ def test_a_share_of_bad_lines_over_the_limit_stops_the_pipeline_until_the_input_
     )
     assert stopped == ({}, [("failed",)])
     assert workspace.values("flights") == {("LGA", "UA"): {"flights": 1, "delay": 0}}
-    assert workspace.rows("SELECT count(*) FROM tidemark.dead_letter") == [(0,)]
+    assert workspace.rows("SELECT count(*) FROM tidegauge.dead_letter") == [(0,)]
 
 
 def test_a_key_that_no_table_can_hold_goes_to_the_dead_letters_and_stops_nobody(workspace):
@@ -87,14 +87,14 @@ def test_a_key_that_no_table_can_hold_goes_to_the_dead_letters_and_stops_nobody(
 
     workspace.run(flights(workspace.input))
 
-    letters = workspace.rows("SELECT state, source, reason FROM tidemark.dead_letter ORDER BY reason")
+    letters = workspace.rows("SELECT state, source, reason FROM tidegauge.dead_letter ORDER BY reason")
     assert letters == [
         ("flights", "state flights", "key column carrier is null"),
         ("flights", "state flights", "key column origin holds a NUL character"),
         ("flights", "state flights", "the key's text is over the limit of 2048 bytes"),
     ]
     assert set(workspace.values("flights")) == {("x" * 2048, ""), ("", ""), ('a"b,c\n\\N', "é")}
-    assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(6, 3)]
+    assert workspace.rows("SELECT rows_in, dead_letters FROM tidegauge.batch") == [(6, 3)]
 
 
 def test_a_renamed_measure_is_refused_with_the_difference(workspace):
@@ -129,7 +129,7 @@ def test_a_column_that_the_stream_lacks_is_named_before_anything_starts(workspac
     with pytest.raises(PipelineError, match=r"pipeline 'p', state 'flights': .*`airline`"):
         workspace.run(Pipeline("p", [stream.persistent_aggregate(FLIGHTS)]))
 
-    assert workspace.rows("SELECT name FROM tidemark.pipeline") == []
+    assert workspace.rows("SELECT name FROM tidegauge.pipeline") == []
 
 
 def test_a_key_of_another_type_than_the_state_s_is_refused_before_anything_starts(workspace):

@@ -44,5 +44,5 @@ def test_the_ledger_has_the_offsets_of_a_checkpoint_that_is_given_as_a_uri(works
 
     workspace.run(word_count(workspace.input))
 
-    assert workspace.rows("SELECT offsets FROM tidemark.batch") == [([{"logOffset": 0}],)]
+    assert workspace.rows("SELECT offsets FROM tidegauge.batch") == [([{"logOffset": 0}],)]
     assert (folder / "offsets" / "0").exists()

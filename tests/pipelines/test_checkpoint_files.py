@@ -79,7 +79,7 @@ def test_batches_are_counted_once_and_the_ledger_has_their_offsets(stored):
 
     assert run(workspace) == [(3, 1)]  # files are transactional: the batch that came again was skipped
     assert counts(workspace) == {"dog": 2, "cat": 2}
-    assert [offsets for (offsets,) in workspace.rows("SELECT offsets FROM tidemark.batch ORDER BY txid")] == [
+    assert [offsets for (offsets,) in workspace.rows("SELECT offsets FROM tidegauge.batch ORDER BY txid")] == [
         [{"logOffset": number}] for number in range(3)
     ]
     assert sorted(path.name for path in (folder / "offsets").iterdir() if path.name.isdecimal()) == ["0", "1", "2"]

@@ -187,8 +187,8 @@ class TestSettings:
                 conn.execute("ALTER ROLE CURRENT_USER RESET synchronous_commit")
 
     def test_the_options_of_the_address_are_kept(self, database_url):
-        with connect(f"{database_url}?options=-c%20search_path%3Dtidemark", "test") as conn:
-            assert conn.execute("SHOW search_path").fetchone() == ("tidemark",)
+        with connect(f"{database_url}?options=-c%20search_path%3Dtidegauge", "test") as conn:
+            assert conn.execute("SHOW search_path").fetchone() == ("tidegauge",)
             assert conn.execute("SHOW IntervalStyle").fetchone() == ("postgres",)
 
 
@@ -218,7 +218,7 @@ class TestAConnectionThatAWorkerKeeps:
     def test_the_next_task_gets_it_under_its_own_name(self, lend):
         (first, _), (second, name) = lend("p words 1"), lend("p words 2")
 
-        assert (first == second, name) == (True, "tidemark p words 2")
+        assert (first == second, name) == (True, "tidegauge p words 2")
 
     def test_a_task_that_fails_closes_it(self, lend, database_url):
         before, _ = lend()

@@ -60,9 +60,9 @@ class Victim:
 
 
 def open_batch(conn: psycopg.Connection) -> int | None:
-    if conn.execute("SELECT to_regclass('tidemark.pipeline')").fetchone() == (None,):
+    if conn.execute("SELECT to_regclass('tidegauge.pipeline')").fetchone() == (None,):
         return None
-    row = conn.execute("SELECT open_txid FROM tidemark.pipeline WHERE name = 'flights'").fetchone()
+    row = conn.execute("SELECT open_txid FROM tidegauge.pipeline WHERE name = 'flights'").fetchone()
     return row[0] if row else None
 
 
@@ -99,10 +99,10 @@ def test_after_repeated_kills_during_batches_the_states_equal_a_recount(kills, d
 
     assert code == 0, survivor.log.read_text()[-3000:]
     assert len(killed_at) == kills
-    retried = conn.execute("SELECT count(*) FROM tidemark.batch WHERE attempt > 1").fetchone()
+    retried = conn.execute("SELECT count(*) FROM tidegauge.batch WHERE attempt > 1").fetchone()
     assert retried is not None
     assert retried[0] >= kills // 2, f"killed in batches {killed_at}, of which only {retried[0]} were retried"
     compared = compare(conn, flights(tmp_path / "input").specs)
     assert {name: state["exact"] for name, state in compared.items()} == dict.fromkeys(compared, True)
     assert compared["routes"]["keys"] == 224
-    assert conn.execute("SELECT sum(rows_in) FROM tidemark.batch").fetchone() == (336_776,)
+    assert conn.execute("SELECT sum(rows_in) FROM tidegauge.batch").fetchone() == (336_776,)

@@ -24,7 +24,7 @@ SIZES = StateSpec("sizes", key={"n": "text"}, measures={"count": Count()}, chang
 WRONG, FIXED = "name string NOT NULL, n int", "name string NOT NULL, n string"
 
 LETTERS = """
-SELECT line, reason, replay_txid, replay_at IS NOT NULL FROM tidemark.dead_letter WHERE pipeline = 'names' ORDER BY id
+SELECT line, reason, replay_txid, replay_at IS NOT NULL FROM tidegauge.dead_letter WHERE pipeline = 'names' ORDER BY id
 """
 
 
@@ -63,7 +63,7 @@ def test_what_can_be_read_now_counts_once_and_the_rest_stays_with_its_new_reason
     assert counts(fed, "sizes") == {"x": 2}
     assert fed.rows(LETTERS)[:2] == [('{"name": "a", "n": "x"}', 'n: expected int, got "x"', 2, True)] * 2
     assert fed.rows(LETTERS)[2:] == [("oops", "not JSON: Expecting value at column 1", None, False)]
-    assert fed.rows("SELECT rows_in, dead_letters FROM tidemark.batch ORDER BY txid") == [(4, 3), (0, 0), (0, 0)]
+    assert fed.rows("SELECT rows_in, dead_letters FROM tidegauge.batch ORDER BY txid") == [(4, 3), (0, 0), (0, 0)]
 
 
 def test_a_batch_that_dies_before_its_commit_counts_the_same_letters_at_its_next_attempt(fed, monkeypatch):
@@ -159,7 +159,7 @@ def test_bytes_that_are_no_text_are_kept_as_they_are_and_a_line_under_a_wrong_he
         return Pipeline("names", [events.group_by("name").persistent_aggregate(spec)])
 
     workspace.run(csv(WRONG))
-    records = workspace.rows("SELECT record -> 'line' FROM tidemark.dead_letter ORDER BY source, line_number")
+    records = workspace.rows("SELECT record -> 'line' FROM tidegauge.dead_letter ORDER BY source, line_number")
     requested(workspace)
     workspace.run(csv(FIXED))
 

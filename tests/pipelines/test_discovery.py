@@ -33,7 +33,7 @@ def project(tmp_path, monkeypatch):
     """A working directory with a package; what it imports is forgotten afterwards."""
     known = set(sys.modules)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TIDEGAUGE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "acme").mkdir()
@@ -70,7 +70,7 @@ class TestPlaces:
 
     def test_the_project_file_names_modules(self, project):
         orders(project)
-        (project / "pyproject.toml").write_text('[tool.tidemark]\npipelines = ["acme.orders"]\n')
+        (project / "pyproject.toml").write_text('[tool.tidegauge]\npipelines = ["acme.orders"]\n')
 
         assert find("orders").pipeline().name == "orders"
 
@@ -78,7 +78,7 @@ class TestPlaces:
         site = project / "site"
         (site / "shop-1.0.dist-info").mkdir(parents=True)
         (site / "shop-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
-        (site / "shop-1.0.dist-info" / "entry_points.txt").write_text("[tidemark.pipelines]\nany = shop:orders\n")
+        (site / "shop-1.0.dist-info" / "entry_points.txt").write_text("[tidegauge.pipelines]\nany = shop:orders\n")
         (site / "shop.py").write_text(FUNCTION.format(name="orders"))
         monkeypatch.syspath_prepend(str(site))
 
@@ -104,7 +104,7 @@ class TestPlaces:
         orders(project)
         write(project, "all", "from acme.orders import orders\n")
         monkeypatch.setenv(VARIABLE, "acme.all")
-        (project / "pyproject.toml").write_text('[tool.tidemark]\npipelines = ["acme.orders"]\n')
+        (project / "pyproject.toml").write_text('[tool.tidegauge]\npipelines = ["acme.orders"]\n')
 
         assert find("orders").place == VARIABLE
 
@@ -153,8 +153,8 @@ class TestErrors:
             find("order")
 
         assert str(caught.value) == (
-            "pipeline 'order' not found; did you mean 'orders'? looked in TIDEMARK_PIPELINES (acme.orders), "
-            f"[tool.tidemark] of '{project}/pyproject.toml' (names none), and Tidemark's examples"
+            "pipeline 'order' not found; did you mean 'orders'? looked in TIDEGAUGE_PIPELINES (acme.orders), "
+            f"[tool.tidegauge] of '{project}/pyproject.toml' (names none), and Tidegauge's examples"
         )
 
     def test_two_pipelines_of_a_name_are_told_apart(self, project, monkeypatch):
@@ -166,8 +166,8 @@ class TestErrors:
             find("orders")
 
         assert str(caught.value) == (
-            "pipeline 'orders' is declared more than once: acme.orders:orders (TIDEMARK_PIPELINES) and "
-            "acme.more:orders (TIDEMARK_PIPELINES); give one of them another name"
+            "pipeline 'orders' is declared more than once: acme.orders:orders (TIDEGAUGE_PIPELINES) and "
+            "acme.more:orders (TIDEGAUGE_PIPELINES); give one of them another name"
         )
 
     def test_a_module_that_fails_hides_no_pipeline_of_another(self, project, monkeypatch, caplog):
@@ -177,7 +177,7 @@ class TestErrors:
 
         assert find("orders").pipeline().name == "orders"
         assert (
-            "TIDEMARK_PIPELINES: module 'acme.broken' cannot be imported: ZeroDivisionError: division by zero "
+            "TIDEGAUGE_PIPELINES: module 'acme.broken' cannot be imported: ZeroDivisionError: division by zero "
             f"({project}/acme/broken.py, line 1)"
         ) in caplog.text
 
@@ -218,7 +218,7 @@ class TestErrors:
             (
                 "pipelines.nope",
                 "there is no module 'pipelines.nope', neither in '{project}' nor installed: no 'pipelines.nope'; "
-                "package 'pipelines' is Tidemark's, so give yours another name",
+                "package 'pipelines' is Tidegauge's, so give yours another name",
             ),
             ("acme.orders:order", "module 'acme.orders' has no attribute 'order'; did you mean 'orders'?"),
             ("acme.orders:Count", "acme.orders:Count is neither a Pipeline nor a function that returns one"),
@@ -256,9 +256,9 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("[tool.tidemark]\npipelines = 'acme.orders'\n", "[tool.tidemark] pipelines is a list of modules"),
-            ("[tool]\ntidemark = 1\n", "[tool.tidemark] pipelines is a list of modules"),
-            ("[tool.tidemark\n", "cannot be read: "),
+            ("[tool.tidegauge]\npipelines = 'acme.orders'\n", "[tool.tidegauge] pipelines is a list of modules"),
+            ("[tool]\ntidegauge = 1\n", "[tool.tidegauge] pipelines is a list of modules"),
+            ("[tool.tidegauge\n", "cannot be read: "),
         ],
     )
     def test_a_project_file_that_is_wrong_is_named(self, project, text, message):

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from datasketches import update_theta_sketch
 
-import tidemark
+import tidegauge
 from pipelines.jobs.word_count import WORDS
 from state_backends.aggregators import AGGREGATORS
 from tests.docs.blocks import program
-from tidemark import Count, JsonFiles, Last, StateSpec, Stream, TextFiles
+from tidegauge import Count, JsonFiles, Last, StateSpec, Stream, TextFiles
 
-EVERY_NAME = {name: getattr(tidemark, name) for name in tidemark.__all__}
+EVERY_NAME = {name: getattr(tidegauge, name) for name in tidegauge.__all__}
 
 
 def run(page, given):
@@ -35,7 +35,7 @@ def test_the_streams_of_the_page_can_be_declared_and_its_query_answers(filled):
     answers = []
 
     def execute(*arguments):
-        answers.append(tidemark.execute(*arguments))
+        answers.append(tidegauge.execute(*arguments))
 
     given = {
         "Path": Path, "folder": "flights", "spark": filled.spark, "dsn": filled.dsn, "split": split, "execute": execute,

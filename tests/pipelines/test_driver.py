@@ -38,7 +38,7 @@ def test_a_second_driver_is_refused_while_the_first_lives(workspace):
 
         with pytest.raises(PipelineHeldError, match=r"pipeline 'word_count' is held by a live driver \(host "):
             workspace.run(word_count(workspace.input))
-        reported = workspace.rows("SELECT status, message FROM tidemark.driver")
+        reported = workspace.rows("SELECT status, message FROM tidegauge.driver")
 
     workspace.run(word_count(workspace.input))
     assert reported == [("running", "")]
@@ -68,7 +68,7 @@ def test_who_reads_the_tables_that_are_to_be_changed_is_reported(filled):
     grown = replace(base, feeds=[replace(words, spec=replace(words.spec, partitions=2))])
     reported = []
     with psycopg.connect(filled.dsn, application_name="nightly export") as export:
-        export.execute("SELECT FROM tidemark_state.words")
+        export.execute("SELECT FROM tidegauge_state.words")
 
         def end_export(session, *said, **_):
             reported.append(said)
@@ -92,7 +92,7 @@ def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspa
     states, seen = [], []
 
     def fail_twice(lines):
-        states.append(workspace.rows("SELECT status, message FROM tidemark.driver"))
+        states.append(workspace.rows("SELECT status, message FROM tidegauge.driver"))
         if 2 <= len(states) <= 3:
             raise psycopg.OperationalError("the server is not available")
         return lines
@@ -109,7 +109,7 @@ def test_a_query_that_fails_for_a_while_is_started_again_and_counts_once(workspa
 
     assert seen == [(1, 3)]
     assert workspace.values("words") == {"dog": {"count": 1}}
-    assert workspace.rows("SELECT status FROM tidemark.driver") == [("stopped",)]
+    assert workspace.rows("SELECT status FROM tidegauge.driver") == [("stopped",)]
 
 
 def test_a_task_of_a_driver_that_was_replaced_writes_nothing(workspace):
@@ -129,7 +129,7 @@ def test_a_task_of_a_driver_that_was_replaced_writes_nothing(workspace):
         with pytest.raises(FencedError, match="another driver or attempt has taken over"):
             list(written([MergeTask(pipeline.specs[0], BatchContext(batch, workspace.dsn))], [(0, late)]))
 
-    assert workspace.rows("SELECT count, txid FROM tidemark_state.words") == [(1, 1)]
+    assert workspace.rows("SELECT count, txid FROM tidegauge_state.words") == [(1, 1)]
 
 
 def test_a_task_that_runs_twice_in_one_attempt_counts_once(workspace):
@@ -179,7 +179,7 @@ def test_pending_input_is_reported(workspace):
     workspace.land("1.txt", "dog")
     workspace.run(word_count(workspace.input))
 
-    reported = workspace.rows("SELECT status, progress FROM tidemark.driver")
+    reported = workspace.rows("SELECT status, progress FROM tidegauge.driver")
 
     assert reported == [("finished", {"pending": {"count": 0, "unit": "files", "oldest": None}})]
 
@@ -211,16 +211,16 @@ def test_a_step_that_raises_is_reported_as_the_reason_of_the_failure(workspace):
     with pytest.raises(ZeroDivisionError):
         workspace.run(Pipeline("word_count", [stream.group_by("word").persistent_aggregate(words.spec)]))
 
-    assert workspace.rows("SELECT status, message FROM tidemark.driver") == [("failed", "division by zero")]
+    assert workspace.rows("SELECT status, message FROM tidegauge.driver") == [("failed", "division by zero")]
 
 
 def test_a_ledger_that_lacks_what_the_checkpoint_has_seen_gets_a_new_epoch(workspace):
     for name in ("1.txt", "2.txt"):
         workspace.land(name, "dog")
         workspace.run(word_count(workspace.input))
-    ((before,),) = workspace.rows("SELECT epoch FROM tidemark.pipeline")
+    ((before,),) = workspace.rows("SELECT epoch FROM tidegauge.pipeline")
     # As a copy of the data directory from after the first batch, put back.
-    workspace.conn.execute("UPDATE tidemark.pipeline SET committed_txid = 1, committed_batch_id = 0")
+    workspace.conn.execute("UPDATE tidegauge.pipeline SET committed_txid = 1, committed_batch_id = 0")
     workspace.land("3.txt", "dog")
 
     with pytest.raises(BatchOrderError):
@@ -228,7 +228,7 @@ def test_a_ledger_that_lacks_what_the_checkpoint_has_seen_gets_a_new_epoch(works
 
     assert last_batch(workspace.checkpoint, "word_count") == LastBatch(before, 2, 1)
     assert workspace.rows(
-        "SELECT reason, p.epoch = e.epoch FROM tidemark.epoch e, tidemark.pipeline p ORDER BY number"
+        "SELECT reason, p.epoch = e.epoch FROM tidegauge.epoch e, tidegauge.pipeline p ORDER BY number"
     ) == [
         ("the first driver started", False),
         (
@@ -252,7 +252,7 @@ def test_no_batch_runs_under_a_clock_a_month_ahead_and_the_status_says_why(works
 
     with pytest.raises(ClockError):
         workspace.run(pipeline)
-    ((status, message),) = workspace.rows("SELECT status, message FROM tidemark.driver")
+    ((status, message),) = workspace.rows("SELECT status, message FROM tidegauge.driver")
     step_clock(workspace, timedelta())
     workspace.run(pipeline)
 
@@ -262,7 +262,7 @@ def test_no_batch_runs_under_a_clock_a_month_ahead_and_the_status_says_why(works
 
 def step_clock(workspace, ahead):
     workspace.conn.execute(
-        "CREATE OR REPLACE FUNCTION tidemark.clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
+        "CREATE OR REPLACE FUNCTION tidegauge.clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
         f"RETURN clock_timestamp() + interval '{ahead.total_seconds()} s'"
     )
 

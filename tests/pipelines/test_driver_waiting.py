@@ -57,16 +57,16 @@ def driving(workspace, **options):
 
 
 def status(workspace):
-    return workspace.rows("SELECT status FROM tidemark.driver")
+    return workspace.rows("SELECT status FROM tidegauge.driver")
 
 
 def break_words(workspace):
     """Make the state refuse every row, as with a full disk or a missing privilege."""
-    workspace.conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
+    workspace.conn.execute("ALTER TABLE tidegauge_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
 
 
 def repair_words(workspace):
-    workspace.conn.execute("ALTER TABLE tidemark_state.words DROP CONSTRAINT broken")
+    workspace.conn.execute("ALTER TABLE tidegauge_state.words DROP CONSTRAINT broken")
 
 
 def counted(workspace, **words):
@@ -81,8 +81,8 @@ class TestRestart:
         with driving(filled, max_failures=5):
             wait_until(lambda: status(filled) == [("restarting",)])
             ((held, failures, most, next_try_at, message),) = filled.rows(
-                "SELECT tidemark.has_driver('word_count'), failures, max_failures, next_try_at, message "
-                "FROM tidemark.driver"
+                "SELECT tidegauge.has_driver('word_count'), failures, max_failures, next_try_at, message "
+                "FROM tidegauge.driver"
             )
             repair_words(filled)
             wait_until(counted(filled, dog=1, cat=1))
@@ -91,7 +91,7 @@ class TestRestart:
         assert failures >= 1
         assert (next_try_at - datetime.now(UTC)).total_seconds() < 60
         assert message.startswith("psycopg.errors.CheckViolation")
-        assert filled.rows("SELECT status, message, failures, next_try_at FROM tidemark.driver") == [
+        assert filled.rows("SELECT status, message, failures, next_try_at FROM tidegauge.driver") == [
             ("stopped", "", 0, None)
         ]
 
@@ -104,7 +104,7 @@ class TestRestart:
             running.join()
 
         assert "CheckViolation" in str(running.raised)
-        ((reported, failures, message),) = filled.rows("SELECT status, failures, message FROM tidemark.driver")
+        ((reported, failures, message),) = filled.rows("SELECT status, failures, message FROM tidegauge.driver")
         assert (reported, failures) == ("failed", 2)
         assert message.startswith("psycopg.errors.CheckViolation")
 
@@ -132,9 +132,9 @@ class TestPause:
             driver_status.set_desired_state(filled.conn, "word_count", paused=True, by="ann")
             wait_until(lambda: status(filled) == [("paused",)])
             filled.land("2.txt", "cat")
-            reported = filled.rows("SELECT updated_at FROM tidemark.driver")
-            wait_until(lambda: filled.rows("SELECT updated_at FROM tidemark.driver") > reported)
-            held = filled.rows("SELECT tidemark.has_driver('word_count')")
+            reported = filled.rows("SELECT updated_at FROM tidegauge.driver")
+            wait_until(lambda: filled.rows("SELECT updated_at FROM tidegauge.driver") > reported)
+            held = filled.rows("SELECT tidegauge.has_driver('word_count')")
             seen = filled.values("words")
 
             driver_status.set_desired_state(filled.conn, "word_count", paused=False, by="ann")
@@ -142,7 +142,7 @@ class TestPause:
 
         assert held == [(True,)]
         assert seen == {"dog": {"count": 1}}
-        assert filled.rows("SELECT max(attempt), max(fence) FROM tidemark.batch") == [(1, 2)]
+        assert filled.rows("SELECT max(attempt), max(fence) FROM tidegauge.batch") == [(1, 2)]
 
     def test_a_pause_takes_effect_after_the_current_batch_which_is_not_counted_again(self, filled):
         for number in range(2, 9):
@@ -156,14 +156,14 @@ class TestPause:
 
         with driving(filled, on_batch=pause):
             wait_until(lambda: status(filled) == [("paused",)])
-            ((committed,),) = filled.rows("SELECT committed_batch_id FROM tidemark.pipeline")
+            ((committed,),) = filled.rows("SELECT committed_batch_id FROM tidegauge.pipeline")
             noted = {path.name for path in (filled.checkpoint / "commits").iterdir()}
             driver_status.set_desired_state(filled.conn, "word_count", paused=False, by="ann")
             wait_until(counted(filled, dog=8))
 
         assert committed < 7
         assert str(committed) in noted
-        assert filled.rows("SELECT max(attempt) FROM tidemark.batch") == [(1,)]
+        assert filled.rows("SELECT max(attempt) FROM tidegauge.batch") == [(1,)]
 
     def test_a_driver_that_starts_while_paused_waits(self, filled):
         driver_status.set_desired_state(filled.conn, "word_count", paused=True, by="ann")
@@ -182,7 +182,7 @@ class TestPause:
         with pytest.raises(PipelinePausedError) as refused:
             filled.run(word_count(filled.input))
 
-        ((since,),) = filled.rows("SELECT requested_at FROM tidemark.pipeline_wish")
+        ((since,),) = filled.rows("SELECT requested_at FROM tidegauge.pipeline_wish")
         assert str(refused.value) == (
             f"pipeline 'word_count' is paused (by ann, since {since:%Y-%m-%d %H:%M:%S %Z}), so it was not run through; "
             "resume it first: manage.py pipelines resume word_count"
@@ -194,7 +194,7 @@ class TestLostPipeline:
     def test_an_idle_driver_that_was_fenced_off_ends_by_itself(self, filled):
         with driving(filled) as running:
             wait_until(lambda: status(filled) == [("running",)])
-            filled.conn.execute("UPDATE tidemark.pipeline SET fence = fence + 1")
+            filled.conn.execute("UPDATE tidegauge.pipeline SET fence = fence + 1")
             running.join()
 
         assert isinstance(running.raised, FencedError)
@@ -208,9 +208,9 @@ class TestLostPipeline:
             wait_until(lambda: status(filled) == [("running",)])
             filled.conn.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name = 'tidemark word_count' AND datname = current_database()"
+                "WHERE application_name = 'tidegauge word_count' AND datname = current_database()"
             )
-            wait_until(lambda: filled.rows("SELECT fence FROM tidemark.pipeline") == [(3,)])
+            wait_until(lambda: filled.rows("SELECT fence FROM tidegauge.pipeline") == [(3,)])
             filled.land("2.txt", "cat")
             wait_until(counted(filled, dog=1, cat=1))
 
@@ -218,7 +218,7 @@ class TestLostPipeline:
 
     def test_reading_the_desired_state_waits_for_no_lock(self, filled):
         with psycopg.connect(filled.dsn) as other:
-            other.execute("SELECT FROM tidemark.pipeline FOR UPDATE")
+            other.execute("SELECT FROM tidegauge.pipeline FOR UPDATE")
             filled.conn.execute("SET statement_timeout = '5s'")
 
             desired = driver_status.read_desired_state(filled.conn, "word_count")

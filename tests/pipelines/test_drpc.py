@@ -49,9 +49,9 @@ def test_trident_s_query_sums_the_counts_of_some_words_at_the_committed_batch(wo
     assert ask(summed, asked("cat", "dog cat")) == [{"sum": 8}]
 
     # A batch that is open, and a row that it has written.
-    workspace.conn.execute("UPDATE tidemark.pipeline SET open_txid = committed_txid + 1")
+    workspace.conn.execute("UPDATE tidegauge.pipeline SET open_txid = committed_txid + 1")
     workspace.conn.execute(
-        "UPDATE tidemark_state.words SET prev_count = count, prev_txid = txid, prev_removed = false, "
+        "UPDATE tidegauge_state.words SET prev_count = count, prev_txid = txid, prev_removed = false, "
         "prev_updated_at = updated_at, count = 1000, txid = 3 WHERE word = 'dog'"
     )
     assert ask(counts(), asked("dog")) == [{"words": "dog", "word": "dog", "count": 2}]
@@ -60,8 +60,8 @@ def test_trident_s_query_sums_the_counts_of_some_words_at_the_committed_batch(wo
 def test_arguments_may_be_split_and_merged_and_an_expired_count_is_absent(workspace, ask):
     workspace.land("1.txt", "cat dog dog")
     workspace.run(word_count(workspace.input))
-    workspace.conn.execute("UPDATE tidemark_state.words SET updated_at = now() - interval '2 days' WHERE word = 'cat'")
-    workspace.conn.execute("UPDATE tidemark.state SET ttl = '1 day' WHERE name = 'words'")
+    workspace.conn.execute("UPDATE tidegauge_state.words SET updated_at = now() - interval '2 days' WHERE word = 'cat'")
+    workspace.conn.execute("UPDATE tidegauge.state SET ttl = '1 day' WHERE name = 'words'")
     words = Stream.read(Arguments("word string NOT NULL, weight int"))
     heavy, light = words.where("weight > 5"), words.where("weight <= 5")
     found = heavy.merge(light).state_query(WORDS, ["word"], count="bigint").project("word", "weight", "count")

@@ -93,4 +93,4 @@ def test_a_changelog_that_people_have_dropped_does_not_stop_the_pipeline(counted
     counted.run(words(counted.input))
 
     assert counted.values("words") == {"dog": {"count": 2}}
-    assert counted.rows("SELECT to_regclass('tidemark_changelog.words')") == [(None,)]
+    assert counted.rows("SELECT to_regclass('tidegauge_changelog.words')") == [(None,)]

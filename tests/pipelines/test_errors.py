@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from pipelines.errors import PipelineError, RuntimeSetupError, failure_reason, is_retryable
-from state_backends.errors import BackendUnavailable, KeyShapeError, TidemarkError
+from state_backends.errors import BackendUnavailable, KeyShapeError, TidegaugeError
 
 JAVA = "An error occurred while calling o43.collectToPython.\n: org.apache.spark.SparkException: {}\n\tat org.apache.."
 WORKER = "{}\n  File x\npipelines.errors.PipelineError: emitted column 'n': not int64\n\n\tat org.apache"
@@ -30,7 +30,7 @@ def test_the_most_specific_line_is_the_reason(text, reason):
 class RefusedByUser(PipelineError):
     """Defined outside `pipelines.errors`, as a job's own errors are."""
 
-    class AndByAnother(TidemarkError):
+    class AndByAnother(TidegaugeError):
         pass
 
 

@@ -58,7 +58,7 @@ def test_a_pipeline_that_has_run_may_get_idle_after_and_lose_it(workspace):
 
     assert len(workspace.values("open")["ann"]["sessions"]) == 1
     assert workspace.values("open")["ann"]["sessions"][0]["events"] == 3
-    assert workspace.rows("SELECT rows_in FROM tidemark.batch ORDER BY txid") == [(1,), (1,), (1,)]
+    assert workspace.rows("SELECT rows_in FROM tidegauge.batch ORDER BY txid") == [(1,), (1,), (1,)]
 
 
 def test_no_tick_is_added_to_a_query_of_an_application():
@@ -77,7 +77,7 @@ def test_the_last_window_and_session_close_without_input_in_two_batches_at_most(
     assert workspace.values("closed") == {"ann": {"events": 2}}
     assert workspace.values("open") == {}
     assert workspace.values("seconds") == {"ann": {"n": 2}}
-    rows = workspace.rows("SELECT rows_in FROM tidemark.batch WHERE committed_at IS NOT NULL ORDER BY txid")
+    rows = workspace.rows("SELECT rows_in FROM tidegauge.batch WHERE committed_at IS NOT NULL ORDER BY txid")
     assert [row for row in rows if row != (0,)] == [(2,)]
     # One before the input may be the first of a query that has ticks.
     assert len(rows) - rows.index((2,)) <= 3

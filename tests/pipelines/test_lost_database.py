@@ -44,7 +44,7 @@ class Database:
 
 @pytest.fixture
 def database() -> Iterator[Database]:
-    folder = Path(tempfile.mkdtemp(prefix="tidemark-killed-"))
+    folder = Path(tempfile.mkdtemp(prefix="tidegauge-killed-"))
     running = Database(folder)
     yield running
     running.shared.leave()
@@ -73,7 +73,7 @@ def test_a_killed_database_loses_nothing_committed_and_the_pipeline_continues(da
         database.kill()
         database.start_again()
         with psycopg.connect(database.url, autocommit=True) as conn:
-            survived = conn.execute("SELECT committed_txid FROM tidemark.pipeline").fetchone()
+            survived = conn.execute("SELECT committed_txid FROM tidegauge.pipeline").fetchone()
             # Not until batch 8: Spark may have noted a file before it planned the batch, which then gets two.
             eventually(lambda: counted(conn).get("dog") == FILES, PATIENCE_SECONDS)
     finally:
@@ -88,4 +88,4 @@ def test_a_killed_database_loses_nothing_committed_and_the_pipeline_continues(da
 
 
 def counted(conn: psycopg.Connection) -> dict[str, int]:
-    return dict(conn.execute("SELECT word, count FROM tidemark_live.words").fetchall())
+    return dict(conn.execute("SELECT word, count FROM tidegauge_live.words").fetchall())

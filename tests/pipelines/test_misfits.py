@@ -50,7 +50,7 @@ def feed(workspace, state, *batches, schema=SCHEMA, where="true", **options):
 
 
 def letters(workspace):
-    found = workspace.rows("SELECT txid, line, reason FROM tidemark.dead_letter ORDER BY txid, line")
+    found = workspace.rows("SELECT txid, line, reason FROM tidegauge.dead_letter ORDER BY txid, line")
     return [(txid, json.loads(line), reason) for txid, line, reason in found]
 
 
@@ -72,7 +72,7 @@ def test_a_sum_that_overflows_across_batches_is_a_dead_letter_and_the_pipeline_g
             "the key keeps the value from before the batch",
         )
     ]
-    assert workspace.rows("SELECT dead_letters FROM tidemark.batch ORDER BY txid") == [(0,), (1,), (0,)]
+    assert workspace.rows("SELECT dead_letters FROM tidegauge.batch ORDER BY txid") == [(0,), (1,), (0,)]
 
 
 def test_a_total_that_overflows_within_a_batch_is_a_dead_letter(workspace):
@@ -102,7 +102,7 @@ def test_money_with_more_places_than_a_sum_keeps_is_a_dead_letter(workspace):
 
     feed(workspace, state, [{"shop": "a", "price": 0.000000001}, {"shop": "a", "price": 0.0000000001}])
 
-    assert workspace.rows("SELECT shop, total, fine FROM tidemark_live.shops") == [
+    assert workspace.rows("SELECT shop, total, fine FROM tidegauge_live.shops") == [
         ("a", Decimal("1E-9"), Decimal("1E-9"))
     ]
     [(*_, reason)] = letters(workspace)
@@ -114,7 +114,7 @@ def test_a_sum_without_a_type_is_exact_over_decimals_and_whole_numbers(workspace
 
     feed(workspace, spec(total=Sum("price"), n=Sum("n")), *tenths, schema="shop string, price decimal(12, 2), n bigint")
 
-    assert workspace.rows("SELECT total, n FROM tidemark_live.shops") == [(Decimal("0.3"), Decimal(3 * 2**62))]
+    assert workspace.rows("SELECT total, n FROM tidegauge_live.shops") == [(Decimal("0.3"), Decimal(3 * 2**62))]
 
 
 DOUBLES = "may not hold; give it one, as"
@@ -152,7 +152,7 @@ def test_a_measure_without_a_type_over_what_it_may_not_hold_is_refused_before_th
         feed(workspace, spec(m=measure), [{"shop": "a"}], schema=schema)
 
     assert str(refused.value) == f"state 'shops': measure 'm' has no type, and column {measure.column!r} {message}"
-    assert workspace.rows("SELECT count(*) FROM tidemark.state") == [(0,)]
+    assert workspace.rows("SELECT count(*) FROM tidegauge.state") == [(0,)]
 
 
 def test_a_measure_without_a_type_takes_numbers_that_a_double_holds(workspace):
@@ -169,7 +169,7 @@ def test_twelve_places_are_exact_where_they_are_declared(workspace):
 
     feed(workspace, state, *[[{"shop": "a", "price": 0.000000000001}] for _ in range(2)])
 
-    assert workspace.rows("SELECT total FROM tidemark_live.shops") == [(Decimal("2E-12"),)]
+    assert workspace.rows("SELECT total FROM tidegauge_live.shops") == [(Decimal("2E-12"),)]
     assert letters(workspace) == []
 
 
@@ -254,7 +254,7 @@ def test_a_key_whose_events_are_all_misfits_is_not_written(workspace):
     feed(workspace, spec(m=Mean("x")), [{"shop": "a", "x": "NaN"}, {"shop": "b", "x": 1.0}])
 
     assert workspace.values("shops") == {"b": {"events": 1, "m": 1.0}}
-    assert workspace.rows("SELECT keys_written, dead_letters FROM tidemark.batch") == [({"shops": 1}, 1)]
+    assert workspace.rows("SELECT keys_written, dead_letters FROM tidegauge.batch") == [({"shops": 1}, 1)]
 
 
 def test_a_state_without_a_key_leaves_misfits_out(workspace):

@@ -51,8 +51,8 @@ def counted(workspace):
 
 
 def test_the_state_is_fed_again_in_a_new_epoch_and_the_others_are_not_touched(counted):
-    untouched = "SELECT *, xmin FROM tidemark_state.lengths ORDER BY length"
-    epoch = "SELECT epoch FROM tidemark.pipeline"
+    untouched = "SELECT *, xmin FROM tidegauge_state.lengths ORDER BY length"
+    epoch = "SELECT epoch FROM tidegauge.pipeline"
     before, first_epoch, batches = counted.rows(untouched), counted.rows(epoch), []
 
     assert reprocess(counted, on_batch=lambda batch: batches.append(batch.txid)).run()
@@ -60,7 +60,7 @@ def test_the_state_is_fed_again_in_a_new_epoch_and_the_others_are_not_touched(co
     assert batches == [2, 3]
     assert letters(counted) == {"dog": 9, "cat": 3, "horse": 5}
     assert counted.rows(untouched) == before
-    assert counted.rows("SELECT name, committed_txid FROM tidemark.pipeline") == [("word_count", 3)]
+    assert counted.rows("SELECT name, committed_txid FROM tidegauge.pipeline") == [("word_count", 3)]
     assert [path.name for path in counted.checkpoint.parent.glob("checkpoint*")] == ["checkpoint"]
     assert counted.rows(epoch) != first_epoch
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_fed_is_named_before_anything_is_begun(counted):
     with pytest.raises(ShorterInputError, match=r"fed what is not there any more: .*'1\.txt'.*--reprocess"):
         reprocess(counted).run()
 
-    assert counted.rows("SELECT name FROM tidemark.pipeline") == [("word_count",)]
+    assert counted.rows("SELECT name FROM tidegauge.pipeline") == [("word_count",)]
 
 
 def test_much_input_comes_in_several_batches(counted, monkeypatch):

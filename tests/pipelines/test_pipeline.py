@@ -1,4 +1,4 @@
-"""Pipelines as they are declared: names, states, guarantees, and the jobs that come with Tidemark."""
+"""Pipelines as they are declared: names, states, guarantees, and the jobs that come with Tidegauge."""
 
 import pytest
 

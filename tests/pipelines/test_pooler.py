@@ -51,7 +51,7 @@ def test_a_driver_behind_a_pooler_does_not_begin(pooled, tmp_path):
 
 def test_the_server_itself_is_not_taken_for_a_pooler(database_url):
     with connect(database_url, "one") as one, connect(database_url, "other") as other:
-        marks = [conn.execute("SELECT current_setting('tidemark.session')").fetchone() for conn in (one, other)]
+        marks = [conn.execute("SELECT current_setting('tidegauge.session')").fetchone() for conn in (one, other)]
 
     assert marks[0] != marks[1]
 

@@ -26,13 +26,13 @@ def test_input_that_came_during_a_batch_is_pending_after_it_since_it_came(worksp
     Driver(word_count(workspace.input), workspace.spark, workspace.dsn, options, land_another).run()
     [(pending, lag, at)] = workspace.rows(
         "SELECT metrics -> 'pending', (metrics ->> 'lag_seconds')::float8, extract(epoch FROM committed_at)::float8 "
-        "FROM tidemark.batch"
+        "FROM tidegauge.batch"
     )
     workspace.run(word_count(workspace.input))
 
     assert pending == {"count": 1, "unit": "files"}
     assert lag == pytest.approx(at - landed[0].stat().st_mtime, abs=0.001)
-    [last] = workspace.rows("SELECT metrics -> 'pending', metrics -> 'lag_seconds' FROM tidemark.batch WHERE txid = 2")
+    [last] = workspace.rows("SELECT metrics -> 'pending', metrics -> 'lag_seconds' FROM tidegauge.batch WHERE txid = 2")
     assert last == ({"count": 0, "unit": "files"}, 0)
 
 
@@ -45,7 +45,7 @@ def test_a_batch_keeps_the_age_of_its_newest_event(workspace):
 
     ages = workspace.rows(
         "SELECT committed_at - (metrics ->> 'event_age_seconds')::float8 * interval '1 s' = at::timestamptz "
-        "FROM tidemark.batch JOIN (VALUES (1, '10:00'), (2, '12:00'), (3, '11:00')) event (txid, time) USING (txid), "
+        "FROM tidegauge.batch JOIN (VALUES (1, '10:00'), (2, '12:00'), (3, '11:00')) event (txid, time) USING (txid), "
         "LATERAL (SELECT '2024-01-01T' || time || 'Z') day (at) ORDER BY txid"
     )
 
@@ -53,6 +53,6 @@ def test_a_batch_keeps_the_age_of_its_newest_event(workspace):
 
 
 def test_without_event_time_the_newest_event_has_no_age(filled):
-    assert filled.rows("SELECT metrics ? 'event_age_seconds', metrics ? 'lag_seconds' FROM tidemark.batch") == [
+    assert filled.rows("SELECT metrics ? 'event_age_seconds', metrics ? 'lag_seconds' FROM tidegauge.batch") == [
         (False, True)
     ]

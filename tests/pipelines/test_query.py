@@ -46,11 +46,11 @@ def test_a_stop_is_taken_at_the_end_of_the_batch_and_the_next_run_goes_on_from_t
 
     driver = Driver(pipeline, workspace.spark, workspace.dsn, RunOptions(workspace.checkpoint), stop_at_second)
     driver.run()
-    open_batches = workspace.rows("SELECT open_txid FROM tidemark.pipeline WHERE open_attempt IS NULL")
+    open_batches = workspace.rows("SELECT open_txid FROM tidegauge.pipeline WHERE open_attempt IS NULL")
     workspace.run(word_count(workspace.input, files_per_batch=1))
 
     assert stopped.is_set()
-    assert open_batches == [(None,)] or workspace.rows("SELECT max(attempt) FROM tidemark.batch") == [(2,)]
+    assert open_batches == [(None,)] or workspace.rows("SELECT max(attempt) FROM tidegauge.batch") == [(2,)]
     assert workspace.values("words") == {"dog": {"count": 4}}
 
 
@@ -64,7 +64,7 @@ def test_each_batch_keeps_its_metrics_however_seldom_they_are_collected(workspac
     kept = workspace.rows(
         "SELECT txid, metrics -> 'input_rows', (metrics -> 'duration_ms' ->> 'addBatch')::bigint "
         "<= (metrics -> 'duration_ms' ->> 'triggerExecution')::bigint, "
-        "metrics -> 'processed_rows_per_second' IS NOT NULL FROM tidemark.batch ORDER BY txid"
+        "metrics -> 'processed_rows_per_second' IS NOT NULL FROM tidegauge.batch ORDER BY txid"
     )
     assert kept == [(txid, txid, True, True) for txid in range(1, 7)]
 
@@ -76,19 +76,19 @@ def test_metrics_follow_the_batch_though_a_new_checkpoint_numbers_from_0(filled,
 
     filled.run(word_count(filled.input), rebind=True)
 
-    assert filled.rows("SELECT txid, batch_id, metrics -> 'input_rows' FROM tidemark.batch ORDER BY txid") == [
+    assert filled.rows("SELECT txid, batch_id, metrics -> 'input_rows' FROM tidegauge.batch ORDER BY txid") == [
         (1, 0, 1),
         (2, 0, 2),
     ]
 
 
 def test_a_skipped_batch_keeps_its_metrics(filled):
-    before = filled.rows("SELECT metrics FROM tidemark.batch")
+    before = filled.rows("SELECT metrics FROM tidegauge.batch")
     filled.forget_last_commit()
 
     filled.run(word_count(filled.input))
 
-    assert filled.rows("SELECT metrics FROM tidemark.batch") == before
+    assert filled.rows("SELECT metrics FROM tidegauge.batch") == before
 
 
 def test_a_query_that_has_ended_is_freed(workspace):

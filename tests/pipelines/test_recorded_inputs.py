@@ -8,7 +8,7 @@ from pipelines.driver_session import DriverSession
 from pipelines.jobs.word_count import word_count
 from state_backends import Catalog
 
-RECORDED = "SELECT declared -> 'inputs', xmin::text FROM tidemark.state ORDER BY name LIMIT 1"
+RECORDED = "SELECT declared -> 'inputs', xmin::text FROM tidegauge.state ORDER BY name LIMIT 1"
 
 
 def start(folder: Path, url: str) -> None:

@@ -143,10 +143,10 @@ def test_a_pipeline_of_several_sources_and_all_aggregators_deviates_nowhere(work
 
 
 def test_rows_and_entries_that_are_lost_or_changed_are_found(counted):
-    counted.conn.execute("DELETE FROM tidemark_state.words WHERE word = 'dog'")
-    counted.conn.execute("UPDATE tidemark_state.words SET count = 7 WHERE word = 'cat'")
-    counted.conn.execute("UPDATE tidemark_state.words SET word = 'gnu' WHERE word = 'emu'")
-    counted.conn.execute("DELETE FROM tidemark_changelog.words WHERE word = 'dog' AND txid = 3")
+    counted.conn.execute("DELETE FROM tidegauge_state.words WHERE word = 'dog'")
+    counted.conn.execute("UPDATE tidegauge_state.words SET count = 7 WHERE word = 'cat'")
+    counted.conn.execute("UPDATE tidegauge_state.words SET word = 'gnu' WHERE word = 'emu'")
+    counted.conn.execute("DELETE FROM tidegauge_changelog.words WHERE word = 'dog' AND txid = 3")
 
     audit = recount(counted, words(counted.input))
 
@@ -195,7 +195,7 @@ def test_batches_that_are_open_or_committed_meanwhile_make_no_deviation(counted,
 def test_keys_that_redis_has_lost_are_found(workspace):
     spec = replace(WORDS, name="recounted_words", backend="redis", changelog=False)
     with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for key in client.scan_iter(f"tidemark:{{{spec.name}}}:*", count=1000):
+        for key in client.scan_iter(f"tidegauge:{{{spec.name}}}:*", count=1000):
             client.unlink(key)
         workspace.land("1.txt", "dog cat dog")
         workspace.run(words(workspace.input, spec))
@@ -219,13 +219,13 @@ def test_what_cannot_be_recounted_is_refused_with_the_reason(counted):
             recount(counted, Pipeline("p", [stream.group_by("word").persistent_aggregate(WORDS)]))
 
     changes = {
-        "it was added after batch 2": "UPDATE tidemark.state SET since_txid = 2",
-        "it has not been fed since batch 2": "UPDATE tidemark.state SET last_fed_txid = 2",
-        "bound to another checkpoint by --rebind": "UPDATE tidemark.batch SET batch_id = 0 WHERE txid = 3",
-        "4 events came after the watermark and were left out": "UPDATE tidemark.batch SET total_dropped = 4",
-        "its keys end 0:00:00.000001 after their last update": "UPDATE tidemark.state SET ttl = '1 microsecond'",
+        "it was added after batch 2": "UPDATE tidegauge.state SET since_txid = 2",
+        "it has not been fed since batch 2": "UPDATE tidegauge.state SET last_fed_txid = 2",
+        "bound to another checkpoint by --rebind": "UPDATE tidegauge.batch SET batch_id = 0 WHERE txid = 3",
+        "4 events came after the watermark and were left out": "UPDATE tidegauge.batch SET total_dropped = 4",
+        "its keys end 0:00:00.000001 after their last update": "UPDATE tidegauge.state SET ttl = '1 microsecond'",
         "measure 'count' is not compared: it is not fed now": (
-            "UPDATE tidemark.state SET measures_last_fed = '{\"count\": 2}'"
+            "UPDATE tidegauge.state SET measures_last_fed = '{\"count\": 2}'"
         ),
     }
     for reason, change in changes.items():
@@ -256,7 +256,7 @@ def test_keys_of_which_a_share_was_refused_are_left_out(workspace):
 def test_the_command_reads_the_source_again_and_fails_where_a_row_is_lost(workspace):
     workspace.land("1.txt", "dog cat dog")
     workspace.run(word_count(workspace.input))
-    workspace.conn.execute("DELETE FROM tidemark_state.words WHERE word = 'dog'")
+    workspace.conn.execute("DELETE FROM tidegauge_state.words WHERE word = 'dog'")
 
     audit = arguments(commands("An audit found a deviation")[0], STATE="words")
     places = ["--input", str(workspace.input), "--checkpoint", str(workspace.checkpoint), "--from", "source"]

@@ -57,7 +57,7 @@ def lose(checkpoint):
 @pytest.fixture
 def client():
     with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for key in client.scan_iter(f"tidemark:{{{REDIS}}}:*", count=1000):
+        for key in client.scan_iter(f"tidegauge:{{{REDIS}}}:*", count=1000):
             client.unlink(key)
         yield client
 
@@ -120,7 +120,7 @@ class TestFiles:
         batches = workspace.run(words(workspace, files_per_batch=100))
 
         assert batches == [(2, 2), (3, 1)]
-        assert workspace.rows("SELECT rows_in FROM tidemark.batch ORDER BY txid") == [(1,), (1,), (1,)]
+        assert workspace.rows("SELECT rows_in FROM tidegauge.batch ORDER BY txid") == [(1,), (1,), (1,)]
         assert counts(workspace) == {"dog": 3, "cat": 1}
 
     def test_a_checkpoint_from_a_backup_is_brought_up_to_the_ledger(self, workspace):
@@ -218,10 +218,10 @@ class TestFiles:
         workspace.run(words(workspace))
         lose(workspace.checkpoint)
 
-        workspace.conn.execute("UPDATE tidemark.pipeline SET files_since = 1")  # as in a database of version 0.1
+        workspace.conn.execute("UPDATE tidegauge.pipeline SET files_since = 1")  # as in a database of version 0.1
         with pytest.raises(ResumeError, match="the names of all files that were read up to batch 1; restore"):
             restore(workspace, words(workspace))
-        workspace.conn.execute("UPDATE tidemark.batch SET offsets = 'null'")
+        workspace.conn.execute("UPDATE tidegauge.batch SET offsets = 'null'")
         with pytest.raises(ResumeError) as caught:
             restore(workspace, words(workspace))
 

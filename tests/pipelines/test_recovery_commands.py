@@ -67,7 +67,7 @@ def test_the_checkpoint_is_behind(workspace, type_command):
 
 def test_the_ledger_is_behind_after_a_restore_of_the_database(workspace, type_command, dump):
     run(workspace, ("1.txt", "dog"))
-    epoch = workspace.rows("SELECT epoch FROM tidemark.pipeline")
+    epoch = workspace.rows("SELECT epoch FROM tidegauge.pipeline")
     dump.take()
     run(workspace, ("2.txt", "dog cat"), ("3.txt", "cat"))
     dump.restore()
@@ -85,7 +85,7 @@ def test_the_ledger_is_behind_after_a_restore_of_the_database(workspace, type_co
     assert "the checkpoint is 2 batches ahead" in said[0]
     assert [txid for txid, _ in batches] == [2, 3, 4]
     assert counts(workspace) == {"dog": 2, "cat": 2, "cow": 1}
-    assert workspace.rows("SELECT epoch FROM tidemark.pipeline") != epoch
+    assert workspace.rows("SELECT epoch FROM tidegauge.pipeline") != epoch
 
 
 def test_a_file_that_is_gone_since_the_backup_is_named_before_anything_is_touched(workspace, type_command, dump):
@@ -127,7 +127,7 @@ def test_a_batch_comes_again_with_other_input(workspace, type_command):
     run(workspace, ("1.txt", "dog"), ("2.txt", "cat"))
     for name in ("offsets/1", "offsets/.1.crc", "commits/1", "commits/.1.crc", "sources/0/1", "sources/0/.1.crc"):
         (workspace.checkpoint / name).unlink()
-    workspace.conn.execute("UPDATE tidemark.pipeline SET open_txid = 3, open_attempt = 1, open_batch_id = 2")
+    workspace.conn.execute("UPDATE tidegauge.pipeline SET open_txid = 3, open_attempt = 1, open_batch_id = 2")
     (workspace.input / "2.txt").touch()
     [restore] = commands("A batch comes again with other input")
 

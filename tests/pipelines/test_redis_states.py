@@ -50,7 +50,7 @@ def client():
     """Redis, without what earlier tests have left of these states."""
     with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
         for name in NAMES:
-            for key in client.scan_iter(f"tidemark:{{{name}}}:*", count=1000):
+            for key in client.scan_iter(f"tidegauge:{{{name}}}:*", count=1000):
                 client.unlink(key)
         yield client
 
@@ -106,7 +106,7 @@ def test_a_state_in_redis_and_one_in_postgres_are_exact_and_at_one_txid(workspac
     expected = Counter(word for words in batches for word in words)
     assert seen(client) == (3, {word: {"count": count, "length": 3.0} for word, count in expected.items()})
     assert lines_at(workspace) == (3, {"count": 120})
-    assert workspace.rows("SELECT to_regclass('tidemark_state.redis_words')") == [(None,)]
+    assert workspace.rows("SELECT to_regclass('tidegauge_state.redis_words')") == [(None,)]
     assert Catalog(workspace.conn).get("redis_words").backend == "redis"
 
 
@@ -238,12 +238,12 @@ def test_an_entry_of_a_driver_that_was_replaced_never_reaches_the_changelog(work
         with stale.writing(), stale.updating() as rows:
             rows.multi_put([("dog",)], [row])
             # Another driver takes over, between the task's look at the ledger and its writes.
-            workspace.conn.execute("UPDATE tidemark.pipeline SET fence = fence + 1")
+            workspace.conn.execute("UPDATE tidegauge.pipeline SET fence = fence + 1")
 
     with pytest.raises(FencedError):
         write_late()
     ledger.release()
-    assert workspace.rows("SELECT count(*) FROM tidemark_changelog.redis_words WHERE txid > 1") == [(0,)]
+    assert workspace.rows("SELECT count(*) FROM tidegauge_changelog.redis_words WHERE txid > 1") == [(0,)]
     assert counts(client, spec) == {"dog": 1}
 
 
@@ -385,7 +385,7 @@ def test_redis_that_has_lost_committed_batches_is_not_counted_on_from(workspace,
     workspace.land("2.txt", "dog")
     pipeline = words_and_lines(workspace.input)
     workspace.run(pipeline)
-    for key in client.scan_iter("tidemark:{redis_words}:*"):
+    for key in client.scan_iter("tidegauge:{redis_words}:*"):
         client.unlink(key)
     workspace.land("3.txt", "dog")
 
@@ -403,7 +403,7 @@ def test_keys_that_somebody_else_left_in_redis_are_not_built_upon(workspace, cli
     RedisBackingMap(client, WORDS).admit(90, 70, 1)
     workspace.land("1.txt", "dog")
 
-    with pytest.raises(SpecMismatchError, match=r"Redis has keys of that name, tidemark:\{redis_words\}:\*, already"):
+    with pytest.raises(SpecMismatchError, match=r"Redis has keys of that name, tidegauge:\{redis_words\}:\*, already"):
         workspace.run(words_and_lines(workspace.input))
 
     assert Catalog(workspace.conn).names() == []

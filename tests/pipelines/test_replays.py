@@ -57,7 +57,7 @@ def test_a_key_that_the_failed_attempt_wrote_and_the_replay_lacks_is_not_counted
     second = workspace.land("2.txt", "dog cat")
     with pytest.raises(InjectedFault):
         workspace.run(words_and_lines(workspace.input, fault=FaultAfterCheck(skip=1)))
-    failed_attempt = workspace.rows("SELECT count, txid FROM tidemark_state.words WHERE word = 'dog'")
+    failed_attempt = workspace.rows("SELECT count, txid FROM tidegauge_state.words WHERE word = 'dog'")
     committed_then = counts(workspace)
 
     second.write_text("cat\n")
@@ -71,7 +71,10 @@ def test_a_key_that_the_failed_attempt_wrote_and_the_replay_lacks_is_not_counted
     assert replayed == [(2, 2)]
     assert after_replay == {"dog": 1, "cat": 2}
     assert counts(workspace) == {"dog": 2, "cat": 2}
-    assert workspace.rows("SELECT count FROM tidemark_changelog.words WHERE word = 'dog' ORDER BY txid") == [(1,), (2,)]
+    assert workspace.rows("SELECT count FROM tidegauge_changelog.words WHERE word = 'dog' ORDER BY txid") == [
+        (1,),
+        (2,),
+    ]
 
 
 def test_a_new_key_of_a_failed_attempt_is_removed_if_the_replay_lacks_it(workspace):
@@ -83,7 +86,7 @@ def test_a_new_key_of_a_failed_attempt_is_removed_if_the_replay_lacks_it(workspa
     workspace.run(words_and_lines(workspace.input))
 
     assert counts(workspace) == {"cat": 2}
-    assert workspace.rows("SELECT word FROM tidemark_state.words") == [("cat",)]
+    assert workspace.rows("SELECT word FROM tidegauge_state.words") == [("cat",)]
 
 
 @pytest.mark.core
@@ -142,7 +145,7 @@ def test_a_committed_batch_that_is_planned_again_with_more_files_counts_all_of_t
     assert batches == [(2, 2)]
     assert counts(workspace) == {"dog": 2, "cat": 1, "cow": 2}
     assert workspace.values("lines") == {(): {"count": 3}}
-    assert workspace.rows("SELECT txid, files FROM tidemark.input_file ORDER BY txid") == [
+    assert workspace.rows("SELECT txid, files FROM tidegauge.input_file ORDER BY txid") == [
         (1, {"1.txt": 1_700_000_000_000}),
         (2, {"2.txt": 1_700_000_001_000, "3.txt": 1_700_000_002_000}),
     ]

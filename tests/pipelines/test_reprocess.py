@@ -65,8 +65,8 @@ def test_readers_see_the_old_state_whole_until_they_see_the_new_one_whole(counte
     assert ended
     assert seen == [{"dog": {"count": 2}, "cat": {"count": 1}}] * 2
     assert counted.values("words") == {"dog": {"letters": 6}, "cat": {"letters": 3}}
-    assert counted.rows("SELECT letters FROM tidemark_live.words ORDER BY word") == [(3,), (6,)]
-    assert counted.rows("SELECT name, open_txid FROM tidemark.pipeline WHERE reprocesses IS NULL") == [
+    assert counted.rows("SELECT letters FROM tidegauge_live.words ORDER BY word") == [(3,), (6,)]
+    assert counted.rows("SELECT name, open_txid FROM tidegauge.pipeline WHERE reprocesses IS NULL") == [
         ("word_count", None)
     ]
 
@@ -117,8 +117,8 @@ def test_one_that_was_aborted_leaves_nothing(counted):
     counted.run(words(counted.input))
 
     assert counted.values("words") == {"dog": {"count": 2}, "cat": {"count": 1}, "cow": {"count": 1}}
-    assert counted.rows("SELECT name FROM tidemark.pipeline") == [("word_count",)]
-    assert counted.rows("SELECT tablename FROM pg_tables WHERE schemaname LIKE 'tidemark_shadow%'") == []
+    assert counted.rows("SELECT name FROM tidegauge.pipeline") == [("word_count",)]
+    assert counted.rows("SELECT tablename FROM pg_tables WHERE schemaname LIKE 'tidegauge_shadow%'") == []
     assert not counted.checkpoint.with_name("checkpoint.reprocess").exists()
 
 
@@ -147,7 +147,7 @@ def test_a_failed_attempt_at_a_batch_of_a_reprocess_counts_once(counted):
 
     assert counted.values("words") == {"dog": {"letters": 6}, "cat": {"letters": 3}}
     assert counted.values("total") == {(): {"n": 3}}
-    assert counted.rows(f"SELECT attempt FROM tidemark.batch WHERE txid = {ROOM + 1}") == [(2,)]
+    assert counted.rows(f"SELECT attempt FROM tidegauge.batch WHERE txid = {ROOM + 1}") == [(2,)]
 
 
 def test_the_driver_may_go_on_meanwhile_and_is_overtaken_by_the_swap(counted):
@@ -183,13 +183,13 @@ def test_a_swap_behind_a_batch_that_is_open_leaves_no_row_of_it(counted):
         Catalog(conn).register_states("word_count", both.specs, both.guarantees)
         batch = ledger.begin(2)
         conn.execute(
-            "INSERT INTO tidemark_state.kept (word, count, txid, updated_at) VALUES ('ghost', 1, %s, now())",
+            "INSERT INTO tidegauge_state.kept (word, count, txid, updated_at) VALUES ('ghost', 1, %s, now())",
             [batch.txid],
         )
 
     reprocess(counted, words(counted.input, LETTERS)).run()
 
-    assert counted.rows("SELECT * FROM tidemark_state.kept") == []
+    assert counted.rows("SELECT * FROM tidegauge_state.kept") == []
     assert counted.values("words") == {"dog": {"letters": 6}, "cat": {"letters": 3}}
 
 

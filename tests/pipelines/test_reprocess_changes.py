@@ -46,7 +46,7 @@ def place(workspace):
 
 
 def late(workspace):
-    return workspace.rows("SELECT txid, source FROM tidemark.dead_letter WHERE pipeline = 'visits' ORDER BY id")
+    return workspace.rows("SELECT txid, source FROM tidegauge.dead_letter WHERE pipeline = 'visits' ORDER BY id")
 
 
 class TestLateEvents:
@@ -87,13 +87,13 @@ class TestKeysThatEnd:
         workspace.land("1.json", visit(12))
         workspace.run(visits(workspace.input, spec=self.SPEC))
         assert Reprocess(visits(workspace.input, spec=self.SPEC), **place(workspace)).run()  # within its ttl
-        workspace.conn.execute("UPDATE tidemark.batch SET batch_time = batch_time - interval '2 days'")
-        workspace.conn.execute("UPDATE tidemark_state.by_user SET updated_at = updated_at - interval '2 days'")
+        workspace.conn.execute("UPDATE tidegauge.batch SET batch_time = batch_time - interval '2 days'")
+        workspace.conn.execute("UPDATE tidegauge_state.by_user SET updated_at = updated_at - interval '2 days'")
 
         for kind, states in ((Reprocess, {}), (PartialReprocess, {"states": ["by_user"]})):
             with pytest.raises(ChangedResultError, match=message_of("A reprocess gives other results", 1)):
                 kind(visits(workspace.input, spec=self.SPEC), **states, **place(workspace)).run()
-        begun = workspace.rows("SELECT name FROM tidemark.pipeline WHERE name = 'visits@reprocess'")
+        begun = workspace.rows("SELECT name FROM tidegauge.pipeline WHERE name = 'visits@reprocess'")
         assert Reprocess(visits(workspace.input, spec=self.SPEC), **place(workspace), accept_changes=True).run()
 
         assert begun == []

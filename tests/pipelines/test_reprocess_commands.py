@@ -57,14 +57,14 @@ def test_a_reprocess_was_interrupted_and_is_given_up_or_gone_on_with(counted, ty
     type_command(abort)
     counted.land("3.txt", "cow")
     type_command(run)
-    given_up = counts(counted), counted.rows("SELECT phase FROM tidemark.reprocess")
+    given_up = counts(counted), counted.rows("SELECT phase FROM tidegauge.reprocess")
     interrupt(counted)
     type_command(again)
 
     whole = {"dog": 2, "cat": 1, "cow": 1}
     assert given_up == (whole, [("aborted",)])
     assert counts(counted) == whole
-    assert counted.rows("SELECT phase FROM tidemark.reprocess ORDER BY id") == [("aborted",), ("settled",)]
+    assert counted.rows("SELECT phase FROM tidegauge.reprocess ORDER BY id") == [("aborted",), ("settled",)]
 
 
 def test_a_reprocess_is_rolled_back(counted, type_command):
@@ -85,25 +85,25 @@ def test_a_reprocess_gives_other_results(counted, type_command):
     abort, accept = commands("A reprocess gives other results")
     interrupt(counted)
     type_command(abort)
-    counted.conn.execute("UPDATE tidemark.state SET ttl = '1 day'")
-    counted.conn.execute("UPDATE tidemark.batch SET batch_time = batch_time - interval '2 days'")
+    counted.conn.execute("UPDATE tidegauge.state SET ttl = '1 day'")
+    counted.conn.execute("UPDATE tidegauge.batch SET batch_time = batch_time - interval '2 days'")
 
     with pytest.raises(CommandError, match=message_of("A reprocess gives other results", 1)):
         type_command("python manage.py run_pipeline NAME --reprocess")
     type_command(accept)
 
     assert counts(counted) == {"dog": 2, "cat": 1}
-    assert counted.rows("SELECT phase FROM tidemark.reprocess ORDER BY id") == [("aborted",), ("settled",)]
+    assert counted.rows("SELECT phase FROM tidegauge.reprocess ORDER BY id") == [("aborted",), ("settled",)]
 
 
 def test_one_state_is_reprocessed(counted, type_command):
-    counted.rows("UPDATE tidemark_state.words SET count = 7 RETURNING word")
+    counted.rows("UPDATE tidegauge_state.words SET count = 7 RETURNING word")
     [again] = commands("One state of a pipeline is wrong")
 
     type_command(again)
 
     assert counts(counted) == {"dog": 2, "cat": 1}
-    assert counted.rows("SELECT phase FROM tidemark.reprocess") == [("settled",)]
+    assert counted.rows("SELECT phase FROM tidegauge.reprocess") == [("settled",)]
 
 
 def test_a_run_that_ends_with_dead_letters_says_so_and_has_an_exit_code_of_its_own(counted, type_command):
@@ -140,7 +140,7 @@ def test_a_roll_back_that_cannot_be_done(counted, type_command):
 
 def test_a_recovery_that_cannot_be_done(counted, type_command):
     shutil.rmtree(counted.checkpoint)
-    counted.conn.execute("UPDATE tidemark.batch SET offsets = 'null'")  # as version 0.1 left it
+    counted.conn.execute("UPDATE tidegauge.batch SET offsets = 'null'")  # as version 0.1 left it
     [again] = commands("A recovery that cannot be done")
     [_look, restore] = commands("The checkpoint is lost")
 
@@ -155,13 +155,13 @@ def test_a_state_was_not_fed_for_a_while(counted, type_command):
     again, accept = commands("A state or a measure was not fed for a while")
 
     for command, since in [(accept, 2), (again, 0)]:
-        counted.conn.execute("UPDATE tidemark.state SET last_fed_txid = 1")  # as a release without the state leaves it
+        counted.conn.execute("UPDATE tidegauge.state SET last_fed_txid = 1")  # as a release without the state leaves it
         with pytest.raises(CommandError, match=message_of("A state or a measure was not fed for a while", 1)):
             type_command("python manage.py run_pipeline NAME")
         type_command(command)
 
         assert counts(counted) == {"dog": 2, "cat": 1}
-        assert counted.rows("SELECT since_txid, last_fed_txid FROM tidemark.state") == [(since, None)]
+        assert counted.rows("SELECT since_txid, last_fed_txid FROM tidegauge.state") == [(since, None)]
 
 
 def test_values_that_cannot_be_counted(workspace, type_command, monkeypatch):
@@ -190,7 +190,7 @@ def test_an_audit_found_that_the_changelog_was_lost(counted, type_command):
     Catalog(counted.conn).edit("words", changelog=True)
     _audit, _rebuild, again = commands("An audit found a deviation")
     type_command(again)
-    counted.conn.execute("UPDATE tidemark_changelog.words SET count = 1 WHERE word = 'dog'")
+    counted.conn.execute("UPDATE tidegauge_changelog.words SET count = 1 WHERE word = 'dog'")
     spec = Catalog(counted.conn).get("words")
     before = audit(counted.conn, spec, sample=10)
 

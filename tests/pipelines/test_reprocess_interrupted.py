@@ -74,7 +74,7 @@ def cut_short(counted, killed_at):  # noqa: F811
 
 
 def phases(workspace):
-    return [phase for (phase,) in workspace.rows("SELECT phase FROM tidemark.reprocess ORDER BY id")]
+    return [phase for (phase,) in workspace.rows("SELECT phase FROM tidegauge.reprocess ORDER BY id")]
 
 
 def folders(workspace):

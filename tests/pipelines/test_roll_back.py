@@ -109,7 +109,7 @@ def test_it_is_refused_without_the_old_checkpoint_before_anything_is_touched(swa
         roll_back_words(swapped)
 
     assert is_new(swapped)
-    assert swapped.conn.execute("SELECT phase FROM tidemark.reprocess").fetchall() == [("settled",)]
+    assert swapped.conn.execute("SELECT phase FROM tidegauge.reprocess").fetchall() == [("settled",)]
 
 
 def is_new(swapped):
@@ -133,7 +133,7 @@ def test_one_that_was_killed_is_finished_by_what_comes_next(swapped, killed_at, 
 
     assert checkpoint_id(swapped.checkpoint) == "checkpoint"
     assert Catalog(swapped.conn).get("words").measures.keys() == {"count"}
-    phase = swapped.conn.execute("SELECT phase FROM tidemark.reprocess").fetchall()
+    phase = swapped.conn.execute("SELECT phase FROM tidegauge.reprocess").fetchall()
     assert (phase, folders(swapped)) == ([("rolled_back",)], ["checkpoint"])
 
 
@@ -167,6 +167,6 @@ def test_the_old_states_go_with_their_checkpoint_once_their_time_is_over(counted
     counted.run(words(counted.input, LETTERS))
 
     assert folders(counted) == ["checkpoint"]
-    assert counted.rows("SELECT tablename FROM pg_tables WHERE schemaname LIKE 'tidemark_kept%'") == []
+    assert counted.rows("SELECT tablename FROM pg_tables WHERE schemaname LIKE 'tidegauge_kept%'") == []
     with pytest.raises(RollBackError, match="no replaced states are kept"):
         roll_back_words(counted)

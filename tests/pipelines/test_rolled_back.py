@@ -32,7 +32,7 @@ VARIANTS = {
 @pytest.fixture(params=VARIANTS)
 def newer(request):
     with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for key in client.scan_iter("tidemark:{rolled_words}:*", count=1000):
+        for key in client.scan_iter("tidegauge:{rolled_words}:*", count=1000):
             client.unlink(key)
     return VARIANTS[request.param]
 
@@ -85,7 +85,7 @@ def test_the_measure_stands_still_while_the_older_release_runs_and_is_fed_again_
     assert of_older == ({"dog": (2, 3), "cat": (1, 3)}, Feeding(measures=dict.fromkeys(more, 1)))
     assert [(change.value["count"], change.value["letters"]) for change in history] == [(2, 3), (1, 3)]
     assert counts(workspace) == {"dog": (3, 6), "cat": (1, 3), "cow": (1, 3)}
-    since = workspace.rows("SELECT measures_since FROM tidemark.state WHERE name = 'rolled_words'")
+    since = workspace.rows("SELECT measures_since FROM tidegauge.state WHERE name = 'rolled_words'")
     assert since == [(dict.fromkeys(more, 2),)]
 
 

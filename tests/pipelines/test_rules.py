@@ -197,12 +197,12 @@ def pipeline(workspace, rule="paid < 0", schema=SCHEMA, share=1.0, spec=SHOPS):
 
 
 def letters(workspace, begins=""):
-    query = f"SELECT line, reason, replay_txid FROM tidemark.dead_letter WHERE reason ^@ '{begins}' ORDER BY id"
+    query = f"SELECT line, reason, replay_txid FROM tidegauge.dead_letter WHERE reason ^@ '{begins}' ORDER BY id"
     return [(json.loads(line), reason, txid) for line, reason, txid in workspace.rows(query)]
 
 
 def figures(workspace):
-    return workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch ORDER BY txid")
+    return workspace.rows("SELECT rows_in, dead_letters FROM tidegauge.batch ORDER BY txid")
 
 
 LINES = [
@@ -265,7 +265,7 @@ class TestRows:
 
         with pytest.raises(BadInputError) as refused:
             workspace.run(pipeline(workspace, share=0.4, spec=spec))
-        written = workspace.rows("SELECT count(*) FROM tidemark_state.shops WHERE NOT removed")
+        written = workspace.rows("SELECT count(*) FROM tidegauge_state.shops WHERE NOT removed")
         stopped = workspace.values("shops") if kind == "opaque" else written
         assert workspace.run(pipeline(workspace, share=0.6, spec=spec))[0][0] == 1
         request(workspace.conn, "p", Choice(), "a test")

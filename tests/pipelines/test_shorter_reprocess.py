@@ -14,7 +14,7 @@ OLD = {"dog": {"count": 2}, "cat": {"count": 1}}
 
 
 def shadows(workspace):
-    return workspace.rows("SELECT name FROM tidemark.pipeline WHERE name LIKE '%@reprocess'")
+    return workspace.rows("SELECT name FROM tidegauge.pipeline WHERE name LIKE '%@reprocess'")
 
 
 @pytest.mark.spark
@@ -28,7 +28,7 @@ def test_a_missing_file_is_named_before_anything_is_begun_and_shorter_states_are
 
     assert refused == ([], OLD)
     assert counted.values("words") == {"dog": {"letters": 3}}
-    assert counted.rows("SELECT accepted FROM tidemark.reprocess") == [
+    assert counted.rows("SELECT accepted FROM tidegauge.reprocess") == [
         ("1 files that were counted are missing: '1.txt'; 2 rows were counted, and 1 by the reprocess",)
     ]
 

@@ -138,18 +138,18 @@ def test_tasks_run_once_where_a_state_cannot_take_some_of_what_they_emit(workspa
 
     assert workspace.run(pipeline) == [(1, 1)]
     assert sorted(seen.read_text()) == list("abcdefghijklmn")
-    assert workspace.rows("SELECT count(*) FROM tidemark.dead_letter") == [(13,)]
+    assert workspace.rows("SELECT count(*) FROM tidegauge.dead_letter") == [(13,)]
     assert workspace.values("total") == {(): {"x": 1.0}}
 
 
-def test_a_batch_leaves_no_name_in_the_session_which_would_keep_its_plan(spark, tidemark_run):
+def test_a_batch_leaves_no_name_in_the_session_which_would_keep_its_plan(spark, tidegauge_run):
     events = Stream.read(JsonFiles("/nowhere", schema="name string"))
     counted = events.group_by("name").persistent_aggregate(
         StateSpec("counted", key={"name": "text"}, measures={"n": Count()})
     )
     total = counted.new_values_stream().persistent_aggregate(StateSpec("total", measures={"n": Sum("n")}))
 
-    tidemark_run(Pipeline("two_levels", [total]), [[{"name": "a"}]])
+    tidegauge_run(Pipeline("two_levels", [total]), [[{"name": "a"}]])
     partial_aggregates(spark.range(1).selectExpr("'a' AS name"), counted).collect()
 
     assert spark.catalog.listTables() == []

@@ -1,4 +1,4 @@
-"""The data source "tidemark": a state as a DataFrame, one whole batch of it whatever goes on beside."""
+"""The data source "tidegauge": a state as a DataFrame, one whole batch of it whatever goes on beside."""
 
 import json
 import threading
@@ -49,7 +49,7 @@ def feed(conn):
 @pytest.fixture
 def load(spark: SparkSession, database_url):
     def load(**options):
-        reader = spark.read.format("tidemark").option("dsn", database_url).option("state", "orders_by_day")
+        reader = spark.read.format("tidegauge").option("dsn", database_url).option("state", "orders_by_day")
         for name, value in options.items():
             reader = reader.option(name, value)
         return reader.load()
@@ -117,7 +117,7 @@ def test_what_is_no_longer_there_is_refused_by_name(feed, load, conn):
     with pytest.raises(Exception, match="batch 7 is not committed, the newest one is 1"):
         load(as_of=7)
     with pytest.raises(Exception, match=r"leave out .schema\(..\), and name what to read in the option 'measures'"):
-        load().sparkSession.read.schema("shop string").format("tidemark").load().collect()
+        load().sparkSession.read.schema("shop string").format("tidegauge").load().collect()
 
 
 def test_a_filter_never_leaves_out_what_spark_would_keep(feed, database_url):
@@ -139,7 +139,7 @@ def test_a_filter_never_leaves_out_what_spark_would_keep(feed, database_url):
     ("options", "message"),
     [
         ({}, "option 'state' is missing"),
-        ({"stat": "x"}, "option 'stat' is not one of format 'tidemark': state, dsn, as_of"),
+        ({"stat": "x"}, "option 'stat' is not one of format 'tidegauge': state, dsn, as_of"),
         ({"state": "orders_by_day", "as_of": "yesterday"}, "'yesterday' is neither a batch nor a time"),
         ({"state": "orders_by_day", "as_of": "2024-01-01T00:00:00"}, "is neither a batch nor a time"),
         ({"state": "orders_by_day", "partitions": "0"}, "'0' is not a number from 1 to 1000"),

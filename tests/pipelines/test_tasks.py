@@ -30,7 +30,7 @@ TWICE = pa.RecordBatch.from_pydict({"word": ["dog", "dog"], "count": [1, 1]})
 def client():
     """Redis, without what earlier tests have left."""
     with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for key in client.scan_iter(f"tidemark:{{{LOGGED.name}}}:*"):
+        for key in client.scan_iter(f"tidegauge:{{{LOGGED.name}}}:*"):
             client.unlink(key)
         yield client
 
@@ -70,7 +70,7 @@ def test_states_in_the_ledgers_database_are_written_all_or_none(context):
     with pytest.raises(DuplicateKeyError):
         written_of(context, (FIRST, ONCE), (SECOND, TWICE))
 
-    assert stored(context, "tidemark_state.task_first") == []
+    assert stored(context, "tidegauge_state.task_first") == []
 
 
 def test_nothing_is_yielded_before_it_is_committed(context):
@@ -79,15 +79,17 @@ def test_nothing_is_yielded_before_it_is_committed(context):
     place, done = next(results)
 
     assert (place, done.keys) == (0, 1)
-    assert stored(context, "tidemark_state.task_first") == stored(context, "tidemark_state.task_second") == [("dog", 1)]
+    assert (
+        stored(context, "tidegauge_state.task_first") == stored(context, "tidegauge_state.task_second") == [("dog", 1)]
+    )
 
 
 def test_states_beside_another_stores_are_committed_before_it_writes(context):
     with pytest.raises(DuplicateKeyError):
         written_of(context, (FIRST, ONCE), (LOGGED, ONCE), (SECOND, TWICE))
 
-    assert stored(context, "tidemark_state.task_first") == [("dog", 1)]
-    assert stored(context, "tidemark_state.task_second") == []
+    assert stored(context, "tidegauge_state.task_first") == [("dog", 1)]
+    assert stored(context, "tidegauge_state.task_second") == []
 
 
 def test_another_stores_entries_are_committed_before_its_rows_are_put(context, client, monkeypatch):
@@ -101,7 +103,7 @@ def test_another_stores_entries_are_committed_before_its_rows_are_put(context, c
     # Rows in Redis without an entry could not be rebuilt.
     [row] = RedisBackingMap(client, LOGGED).multi_get([("dog",)])
     assert row.value == {"count": 1}
-    assert stored(context, "tidemark_changelog.task_logged") == [("dog", 1)]
+    assert stored(context, "tidegauge_changelog.task_logged") == [("dog", 1)]
 
 
 def test_an_updater_is_given_all_tuples_of_a_key_that_is_not_a_number(context):
@@ -112,7 +114,7 @@ def test_an_updater_is_given_all_tuples_of_a_key_that_is_not_a_number(context):
 
     assert done.keys == 1
     with psycopg.connect(context.dsn) as conn:
-        assert conn.execute("SELECT n FROM tidemark_state.task_readings").fetchall() == [(5,)]
+        assert conn.execute("SELECT n FROM tidegauge_state.task_readings").fetchall() == [(5,)]
 
 
 def test_a_partition_without_rows_needs_no_connection(context):

@@ -23,7 +23,7 @@ def test_the_windows_and_sessions_of_the_page_hold_what_it_says(workspace):
     workspace.run(names["closing"])
 
     assert workspace.values("best_hours") == {"/home": {"best": 3, "hours": 1}}
-    assert workspace.rows("SELECT reason FROM tidemark.dead_letter") == [
+    assert workspace.rows("SELECT reason FROM tidegauge.dead_letter") == [
         ("late: its window has closed, 0:30:00 after its end",)
     ]
     assert hours(workspace, "by_hour") == {"10:00": 4, "11:00": 2}

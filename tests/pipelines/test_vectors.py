@@ -111,7 +111,7 @@ def test_an_updater_that_raises_means_no_commit_call(workspace, call_log):
         workspace.run(noting(workspace, call_log))
 
     assert call_log.calls() == case["expect_calls"]
-    assert workspace.rows("SELECT committed_txid, open_txid FROM tidemark.pipeline") == [(8, 9)]
+    assert workspace.rows("SELECT committed_txid, open_txid FROM tidegauge.pipeline") == [(8, 9)]
 
 
 def test_an_updater_that_raises_leaves_nothing_in_a_state_of_ours(workspace):
@@ -124,8 +124,8 @@ def test_an_updater_that_raises_leaves_nothing_in_a_state_of_ours(workspace):
         workspace.run(Pipeline("words", [put]))
 
     assert workspace.values("last_values") == {"man": 1}
-    assert workspace.rows("SELECT word FROM tidemark_state.last_values") == [("man",)]
-    assert workspace.rows("SELECT committed_txid, open_txid FROM tidemark.pipeline") == [(1, 2)]
+    assert workspace.rows("SELECT word FROM tidegauge_state.last_values") == [("man",)]
+    assert workspace.rows("SELECT committed_txid, open_txid FROM tidegauge.pipeline") == [(1, 2)]
 
 
 class Directory:
@@ -161,4 +161,4 @@ def test_results_that_do_not_align_with_the_inputs_are_an_error(workspace):
     assert case["expect_error"]
     assert PipelineError.__name__ in str(raised.value)
     assert workspace.values("counts") == {}
-    assert workspace.rows("SELECT committed_txid, open_txid FROM tidemark.pipeline") == [(0, 1)]
+    assert workspace.rows("SELECT committed_txid, open_txid FROM tidegauge.pipeline") == [(0, 1)]

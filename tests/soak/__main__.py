@@ -24,7 +24,7 @@ def main() -> int:
     set_java_options()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="tidemark-soak-"))
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="tidegauge-soak-"))
     result = soak(
         folder,
         Options(options.seed, spark=options.spark, off=options.off, served=options.served),

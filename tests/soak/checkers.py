@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from state_backends import Catalog, state_reader
-from state_backends.errors import BackendUnavailable, TidemarkError
+from state_backends.errors import BackendUnavailable, TidegaugeError
 from state_backends.reader.multi_state import StateLookup, at_one_batch
 from tests.soak.services import Services
 from tests.soak.transfers import ACCOUNTS, MODULUS, state_names
@@ -145,7 +145,7 @@ class Checkers:
                 self.findings.refused[f"{name}: {error.code}"] += 1
             except (psycopg.Error, BackendUnavailable, OSError, http.client.HTTPException):
                 self.findings.unavailable += 1
-            except TidemarkError as error:
+            except TidegaugeError as error:
                 self.findings.refused[f"{name}: {type(error).__name__}"] += 1
             except Exception as error:
                 self._note(f"{name}: {type(error).__name__}: {error}")
@@ -265,7 +265,7 @@ def _left_over(debits: list[dict[str, Any]], credits_: list[dict[str, Any]]) -> 
 
 
 def values(url: str, pipeline: str, deadline_seconds: float = 5.0) -> dict[str, dict[str, dict[str, int]]]:
-    """Return what both states hold now: side to account to measures. Raises psycopg.Error, TidemarkError."""
+    """Return what both states hold now: side to account to measures. Raises psycopg.Error, TidegaugeError."""
     until = time.monotonic() + deadline_seconds
     with psycopg.connect(url, autocommit=True, options=CONNECT, connect_timeout=5) as conn:
         readers = [state_reader(conn, Catalog(conn).get(name)) for name in state_names(pipeline)]
@@ -273,7 +273,7 @@ def values(url: str, pipeline: str, deadline_seconds: float = 5.0) -> dict[str, 
             try:
                 answers = at_one_batch(conn, [StateLookup(reader, KEYS) for reader in readers])
                 break
-            except TidemarkError:
+            except TidegaugeError:
                 if time.monotonic() > until:
                     raise
     return {

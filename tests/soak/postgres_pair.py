@@ -48,7 +48,7 @@ CREATE FUNCTION soak.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
     AS 'SELECT pg_catalog.clock_timestamp() + step FROM soak.clock';
 CREATE FUNCTION soak.now() RETURNS timestamptz STABLE LANGUAGE sql
     AS 'SELECT pg_catalog.now() + step FROM soak.clock';
-ALTER DATABASE tidemark SET search_path = public, soak, pg_catalog;
+ALTER DATABASE tidegauge SET search_path = public, soak, pg_catalog;
 """
 
 

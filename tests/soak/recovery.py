@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from tests.soak.processes import wait_until
 from tests.soak.world import World
 
@@ -68,7 +68,7 @@ def _is_whole(world: World, outcome: Outcome) -> bool:
     drained = world.has_drained()
     try:
         held = world.values()
-    except (psycopg.Error, TidemarkError, OSError) as error:
+    except (psycopg.Error, TidegaugeError, OSError) as error:
         outcome.last_error = f"{type(error).__name__}: {error}"
         return False
     if held == _expected(world):

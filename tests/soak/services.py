@@ -23,8 +23,8 @@ class Services:
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         folder.mkdir()
         self._folder = folder
-        settings = {"TIDEMARK_EVENTS_HEARTBEAT_SECONDS": "1", "LOG_FORMAT": "text"}
-        self._environ = dict(environ) | settings | {"TIDEMARK_HOME": str(folder / "home")}
+        settings = {"TIDEGAUGE_EVENTS_HEARTBEAT_SECONDS": "1", "LOG_FORMAT": "text"}
+        self._environ = dict(environ) | settings | {"TIDEGAUGE_HOME": str(folder / "home")}
         web, events = free_port(), free_port()
         self.web_url, self.events_url = (f"http://{LOOPBACK}:{port}" for port in (web, events))
         self._words = {

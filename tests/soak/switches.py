@@ -39,7 +39,7 @@ def without_epoch() -> None:
     acquire = ledger.BatchLedger.acquire
 
     def acquired(self: ledger.BatchLedger, **options: Any) -> int:
-        always = "CREATE OR REPLACE FUNCTION tidemark.is_original() RETURNS boolean LANGUAGE sql STABLE RETURN true"
+        always = "CREATE OR REPLACE FUNCTION tidegauge.is_original() RETURNS boolean LANGUAGE sql STABLE RETURN true"
         self._conn.execute(always)
         return acquire(self, **options)
 

@@ -18,7 +18,7 @@ import psycopg
 
 from pipelines.sources.file_log import ProcessedFiles
 from state_backends import Catalog
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from state_backends.maintenance import compact, expire
 from tests.soak import checkers, fork_server
 from tests.soak.checkers import Checkers
@@ -61,7 +61,7 @@ class Servers:
         # For the readers in this process.
         self._before = os.environ.get("REDIS_URL", "")
         os.environ["REDIS_URL"] = self.redis.url
-        fork_server.start(self.environ | {"TIDEMARK_HOME": str(folder / "home")})
+        fork_server.start(self.environ | {"TIDEGAUGE_HOME": str(folder / "home")})
         self.services = Services(folder / "services", self.environ) if served else None
 
     @property
@@ -118,7 +118,7 @@ class World:
 
     def _environ(self) -> dict[str, str]:
         return self.servers.environ | {
-            "TIDEMARK_HOME": str(self.folder / "home"),
+            "TIDEGAUGE_HOME": str(self.folder / "home"),
             "SOAK_PIPELINE": self.pipeline,
             "SOAK_VARIANT": self.variant_name,
             "SOAK_POINTS": str(self.points.folder),
@@ -221,7 +221,7 @@ class World:
 
     def committed_txid(self) -> int:
         with suppress(psycopg.Error, OSError):
-            rows = self.query("SELECT committed_txid FROM tidemark.pipeline WHERE name = %s", self.pipeline)
+            rows = self.query("SELECT committed_txid FROM tidegauge.pipeline WHERE name = %s", self.pipeline)
             return rows[0][0] if rows else 0
         return 0
 
@@ -332,7 +332,7 @@ class Background:
         while not self._stopping.wait(UPKEEP_SECONDS):
             self._have_it_maintained()
             with (
-                suppress(psycopg.Error, TidemarkError, OSError),
+                suppress(psycopg.Error, TidegaugeError, OSError),
                 psycopg.connect(self._world.url, autocommit=True, options=checkers.CONNECT, connect_timeout=3) as conn,
             ):
                 for name in self._world.states:

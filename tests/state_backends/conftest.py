@@ -1,4 +1,4 @@
-"""One database with Tidemark's tables for all tests here; states and pipelines under fresh names, once per test."""
+"""One database with Tidegauge's tables for all tests here; states and pipelines under fresh names, once per test."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="session")
 def shared_url() -> Iterator[str]:
-    """The URL of a database with Tidemark's own tables, which every test shares that uses fresh names alone."""
+    """The URL of a database with Tidegauge's own tables, which every test shares that uses fresh names alone."""
     with temporary_database(os.environ["DATABASE_URL"]) as url:
         install(url)
         yield url
@@ -28,7 +28,7 @@ def shared_url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def own_url(database_url: str) -> str:
-    """The URL of a database with Tidemark's own tables that this test module has to itself."""
+    """The URL of a database with Tidegauge's own tables that this test module has to itself."""
     install(database_url)
     return database_url
 

@@ -77,7 +77,7 @@ class Feed:
 
     def next_batch_id(self) -> int:
         row = self.conn.execute(
-            "SELECT committed_batch_id + 1 FROM tidemark.pipeline WHERE name = %s", [self.pipeline]
+            "SELECT committed_batch_id + 1 FROM tidegauge.pipeline WHERE name = %s", [self.pipeline]
         ).fetchone()
         assert row is not None
         return row[0]
@@ -98,20 +98,20 @@ def let_time_pass(conn: psycopg.Connection, specs: Iterable[StateSpec], pipeline
         table = StateTable(spec)
         times = ["updated_at", *(["prev_updated_at"] if table.keeps_previous else [])]
         moved = ", ".join(f"{name} = {name} - %(interval)s::interval" for name in times)
-        conn.execute(f"UPDATE tidemark_state.{spec.name} SET {moved}", {"interval": interval})
+        conn.execute(f"UPDATE tidegauge_state.{spec.name} SET {moved}", {"interval": interval})
         if spec.changelog:
             conn.execute(
-                f"UPDATE tidemark_changelog.{spec.name} SET updated_at = updated_at - %s::interval", [interval]
+                f"UPDATE tidegauge_changelog.{spec.name} SET updated_at = updated_at - %s::interval", [interval]
             )
     conn.execute(
-        "UPDATE tidemark.state SET expired_until = expired_until - %s::interval WHERE pipeline = %s",
+        "UPDATE tidegauge.state SET expired_until = expired_until - %s::interval WHERE pipeline = %s",
         [interval, pipeline],
     )
     conn.execute(
-        "UPDATE tidemark.pipeline SET committed_time = committed_time - %(interval)s::interval, "
+        "UPDATE tidegauge.pipeline SET committed_time = committed_time - %(interval)s::interval, "
         "open_time = open_time - %(interval)s::interval WHERE name = %(name)s",
         {"interval": interval, "name": pipeline},
     )
     conn.execute(
-        "UPDATE tidemark.batch SET batch_time = batch_time - %s::interval WHERE pipeline = %s", [interval, pipeline]
+        "UPDATE tidegauge.batch SET batch_time = batch_time - %s::interval WHERE pipeline = %s", [interval, pipeline]
     )

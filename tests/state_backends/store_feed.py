@@ -75,7 +75,7 @@ class StoreFeed:
         return findings.recorded_finding(self.conn, self.spec.name)
 
     def copy_of_ledger(self) -> tuple[Any, ...]:
-        row = self.conn.execute(f"SELECT {LEDGER} FROM tidemark.pipeline WHERE name = %s", [self.pipeline]).fetchone()
+        row = self.conn.execute(f"SELECT {LEDGER} FROM tidegauge.pipeline WHERE name = %s", [self.pipeline]).fetchone()
         assert row is not None
         return row
 
@@ -84,13 +84,13 @@ class StoreFeed:
         where = {"pipeline": self.pipeline, "txid": copy[0], "state": self.spec.name}
         self.ledger.release()
         self.conn.execute(
-            f"UPDATE tidemark.pipeline SET ({LEDGER}) = ({', '.join(['%s'] * len(copy))}), "
+            f"UPDATE tidegauge.pipeline SET ({LEDGER}) = ({', '.join(['%s'] * len(copy))}), "
             "open_txid = NULL, open_attempt = NULL, open_batch_id = NULL, open_time = NULL WHERE name = %s",
             [*copy, self.pipeline],
         )
-        self.conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %(pipeline)s AND txid > %(txid)s", where)
+        self.conn.execute("DELETE FROM tidegauge.batch WHERE pipeline = %(pipeline)s AND txid > %(txid)s", where)
         if self.spec.changelog:
-            self.conn.execute(f"DELETE FROM tidemark_changelog.{self.spec.name} WHERE txid > %(txid)s", where)
+            self.conn.execute(f"DELETE FROM tidegauge_changelog.{self.spec.name} WHERE txid > %(txid)s", where)
         new_epoch(self.conn, "restored", self.pipeline)
         self.ledger.acquire()
 
@@ -103,7 +103,7 @@ class StoreFeed:
 
     def _next_batch_id(self) -> int:
         row = self.conn.execute(
-            "SELECT committed_batch_id + 1 FROM tidemark.pipeline WHERE name = %s", [self.pipeline]
+            "SELECT committed_batch_id + 1 FROM tidegauge.pipeline WHERE name = %s", [self.pipeline]
         ).fetchone()
         assert row is not None
         return int(row[0])
@@ -123,4 +123,4 @@ def put_back(client: redis.Redis, spec: StateSpec, copy: dict[bytes, bytes]) -> 
 
 
 def keys_of(client: redis.Redis, spec: StateSpec) -> Sequence[bytes]:
-    return list(client.scan_iter(f"tidemark:{{{spec.name}}}:*", count=1000))
+    return list(client.scan_iter(f"tidegauge:{{{spec.name}}}:*", count=1000))

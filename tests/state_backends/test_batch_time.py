@@ -50,7 +50,7 @@ def step(conn):
 
     def step(ahead):
         conn.execute(
-            "CREATE OR REPLACE FUNCTION tidemark.clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
+            "CREATE OR REPLACE FUNCTION tidegauge.clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
             f"RETURN clock_timestamp() + interval '{ahead.total_seconds()} s'"
         )
 
@@ -179,10 +179,10 @@ class TestAfterAWrongClock:
 
 class TestSetting:
     def test_it_is_a_number_of_seconds(self):
-        assert max_skew({"TIDEMARK_MAX_CLOCK_SKEW_SECONDS": "20"}) == timedelta(seconds=20)
+        assert max_skew({"TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS": "20"}) == timedelta(seconds=20)
         assert max_skew({}) == MAX_SKEW
 
     @pytest.mark.parametrize("text", ["0", "-1", "five", "1.5"])
     def test_anything_else_is_refused(self, text):
-        with pytest.raises(ClockError, match=f"TIDEMARK_MAX_CLOCK_SKEW_SECONDS: '{text}' is not a number of seconds"):
-            max_skew({"TIDEMARK_MAX_CLOCK_SKEW_SECONDS": text})
+        with pytest.raises(ClockError, match=f"TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS: '{text}' is not a number of seconds"):
+            max_skew({"TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS": text})

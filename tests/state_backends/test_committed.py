@@ -42,4 +42,4 @@ def test_sql_and_python_agree_in_every_time_zone(conn, zone, removed, updated_at
 
 
 def ask(conn, *arguments):
-    return conn.execute("SELECT tidemark.is_live(%s, %s, %s::interval, %s)", arguments).fetchone()[0]
+    return conn.execute("SELECT tidegauge.is_live(%s, %s, %s::interval, %s)", arguments).fetchone()[0]

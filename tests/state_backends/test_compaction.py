@@ -46,7 +46,7 @@ class TestChangelog:
         assert (txids(feed, "a"), txids(feed, "b")) == ([7, 6, 5, 3], [4])
 
     def test_reads_before_the_horizon_are_refused_with_the_oldest_batch(self, feed, conn):
-        oldest = "SELECT oldest_txid FROM tidemark.state WHERE name = %s"
+        oldest = "SELECT oldest_txid FROM tidegauge.state WHERE name = %s"
         for _ in range(3):
             feed.run(views(("a", 1)))
 
@@ -194,7 +194,7 @@ class TestDeadEntries:
         holder = connect()
 
         with holder.transaction():
-            holder.execute(f"SELECT FROM tidemark_changelog.{feed.specs[0].name} WHERE txid = 1 FOR UPDATE")
+            holder.execute(f"SELECT FROM tidegauge_changelog.{feed.specs[0].name} WHERE txid = 1 FOR UPDATE")
             assert removed(compact(conn, feed.specs[0], keep=NOTHING)) == {"tombstones": 1}
 
         assert found(conn, feed.specs[0], 2) == {}
@@ -368,7 +368,7 @@ class TestLedger:
 
         steps = removed(compact(conn, feed.specs[0], keep=NOTHING))
 
-        kept = conn.execute("SELECT txid FROM tidemark.batch WHERE pipeline = %s ORDER BY txid", [feed.pipeline])
+        kept = conn.execute("SELECT txid FROM tidegauge.batch WHERE pipeline = %s ORDER BY txid", [feed.pipeline])
         assert steps["ledger rows"] == 4
         assert [txid for (txid,) in kept] == [5, 6, 7, 8]
 
@@ -380,7 +380,7 @@ class TestLedger:
         feed.begin(3)
 
         (time,) = conn.execute(
-            "SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [feed.pipeline]
+            "SELECT committed_time FROM tidegauge.pipeline WHERE name = %s", [feed.pipeline]
         ).fetchone()
         assert time == batches[2].batch_time
 
@@ -434,7 +434,7 @@ def test_figures_of_a_partitioned_state_cover_its_partitions(new_feed, fresh, co
 
     (bytes_of_parts,) = conn.execute(
         "SELECT sum(pg_total_relation_size(inhrelid))::bigint FROM pg_inherits WHERE inhparent = %s::regclass",
-        [f"tidemark_state.{spec.name}"],
+        [f"tidegauge_state.{spec.name}"],
     ).fetchone()
     assert figures == {"state_rows": 500, "state_bytes": bytes_of_parts}
 

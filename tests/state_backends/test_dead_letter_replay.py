@@ -60,7 +60,7 @@ def test_letters_are_found_by_the_whole_reason_without_what_differs(conn, first)
 def test_letters_of_the_source_with_a_record_are_found_by_reason_time_and_number(conn, first):
     name = first.pipeline
     [(at, number)] = conn.execute(
-        "SELECT at, id FROM tidemark.dead_letter WHERE pipeline = %s AND line = 'a'", [name]
+        "SELECT at, id FROM tidegauge.dead_letter WHERE pipeline = %s AND line = 'a'", [name]
     ).fetchall()
 
     def letters(**choice):
@@ -122,7 +122,7 @@ def test_a_record_gives_back_the_very_bytes(conn, feed, raw):
     write(conn, batch, DeadLetter("t/0", "", "bad", record={"value": record_value(raw)}))
 
     [(stored,)] = conn.execute(
-        "SELECT record FROM tidemark.dead_letter WHERE pipeline = %s", [batch.pipeline]
+        "SELECT record FROM tidegauge.dead_letter WHERE pipeline = %s", [batch.pipeline]
     ).fetchall()
 
     assert record_bytes(stored["value"]) == raw
@@ -132,16 +132,16 @@ def test_of_a_record_that_is_too_large_none_is_kept(conn, feed):
     batch = feed.begin(0)
     write(conn, batch, DeadLetter("t/0", "", "bad", record={"value": "x" * MAX_RECORD_BYTES}))
 
-    assert conn.execute("SELECT record FROM tidemark.dead_letter WHERE pipeline = %s", [batch.pipeline]).fetchall() == [
-        (None,)
-    ]
+    assert conn.execute(
+        "SELECT record FROM tidegauge.dead_letter WHERE pipeline = %s", [batch.pipeline]
+    ).fetchall() == [(None,)]
 
 
 def test_the_queries_of_the_documentation_run(conn, first):
     look, delete = [block.text for block in blocks("sql") if block.page == "dead_letters.md"]
-    everything = "SELECT count(*) FROM tidemark.dead_letter WHERE pipeline = %s"
+    everything = "SELECT count(*) FROM tidegauge.dead_letter WHERE pipeline = %s"
     conn.execute(
-        "UPDATE tidemark.dead_letter SET replay_txid = 1, replay_at = now() - interval '31 days' "
+        "UPDATE tidegauge.dead_letter SET replay_txid = 1, replay_at = now() - interval '31 days' "
         "WHERE pipeline = %s AND line = 'a'",
         [first.pipeline],
     )

@@ -24,7 +24,7 @@ def batch(feed):
 
 def stored(conn, batch):
     return conn.execute(
-        "SELECT state, part, source, line_number, line, reason FROM tidemark.dead_letter WHERE pipeline = %s "
+        "SELECT state, part, source, line_number, line, reason FROM tidegauge.dead_letter WHERE pipeline = %s "
         "AND txid = %s ORDER BY id",
         [batch.pipeline, batch.txid],
     ).fetchall()

@@ -61,7 +61,7 @@ class TestDesiredState:
 
 class TestReport:
     def test_a_report_has_status_message_and_progress(self, conn, name):
-        driver = "SELECT host, pid, status, message, progress FROM tidemark.driver WHERE pipeline = %s"
+        driver = "SELECT host, pid, status, message, progress FROM tidegauge.driver WHERE pipeline = %s"
         here = (socket.gethostname(), os.getpid())
         BatchLedger(conn, name).acquire()
         assert conn.execute(driver, [name]).fetchone() == (*here, "starting", "", {})
@@ -98,5 +98,5 @@ class TestReport:
 
 def reported(conn, name):
     return conn.execute(
-        "SELECT status, message, failures, max_failures, next_try_at FROM tidemark.driver WHERE pipeline = %s", [name]
+        "SELECT status, message, failures, max_failures, next_try_at FROM tidegauge.driver WHERE pipeline = %s", [name]
     ).fetchone()

@@ -18,7 +18,7 @@ from tests.recovery_page import message_of
 from tests.state_backends.feed import Feed, views
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
-SCHEMAS = ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog")
+SCHEMAS = ("tidegauge", "tidegauge_state", "tidegauge_live", "tidegauge_changelog")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def dump(installed_url, conn, tmp_path):
 
 
 def reasons(conn):
-    return [reason for (reason,) in conn.execute("SELECT reason FROM tidemark.epoch ORDER BY number")]
+    return [reason for (reason,) in conn.execute("SELECT reason FROM tidegauge.epoch ORDER BY number")]
 
 
 def restart(feed):
@@ -79,7 +79,7 @@ class TestCurrentEpoch:
     @pytest.mark.parametrize("vacuum", ["VACUUM FREEZE", "VACUUM FULL", "VACUUM (FULL, FREEZE)"])
     def test_a_vacuum_is_not_taken_for_a_restore(self, feed, conn, vacuum):
         epoch = feed.ledger.epoch
-        conn.execute(f"{vacuum} tidemark.epoch")
+        conn.execute(f"{vacuum} tidegauge.epoch")
 
         again = restart(feed)
         again.acquire()
@@ -108,15 +108,15 @@ class TestCurrentEpoch:
     def test_a_batch_is_recorded_under_its_epoch_and_token(self, feed, conn):
         batch = feed.run(views(("/home", 1)))
 
-        recorded = conn.execute("SELECT epoch, token FROM tidemark.batch WHERE pipeline = %s", [feed.pipeline])
+        recorded = conn.execute("SELECT epoch, token FROM tidegauge.batch WHERE pipeline = %s", [feed.pipeline])
 
         assert recorded.fetchall() == [(batch.epoch, batch.token)]
 
     def test_a_role_that_may_not_ask_for_the_server_still_gets_an_epoch(self, feed, conn):
         conn.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public")
         conn.execute("CREATE ROLE app")
-        conn.execute("GRANT ALL ON SCHEMA tidemark TO app")
-        conn.execute("GRANT ALL ON ALL TABLES IN SCHEMA tidemark TO app")
+        conn.execute("GRANT ALL ON SCHEMA tidegauge TO app")
+        conn.execute("GRANT ALL ON ALL TABLES IN SCHEMA tidegauge TO app")
         try:
             with conn.transaction():
                 conn.execute("SET LOCAL ROLE app")
@@ -153,9 +153,9 @@ class TestRestore:
         dump.take()
         before = feed.ledger.epoch
         feed.ledger.release()
-        conn.execute("TRUNCATE tidemark.pipeline, tidemark.epoch, tidemark.schema_version CASCADE")
+        conn.execute("TRUNCATE tidegauge.pipeline, tidegauge.epoch, tidegauge.schema_version CASCADE")
 
-        dump.restore("--data-only", "--disable-triggers", "--schema=tidemark")
+        dump.restore("--data-only", "--disable-triggers", "--schema=tidegauge")
 
         restored = BatchLedger(conn, feed.pipeline)
         restored.acquire()
@@ -172,7 +172,7 @@ class TestRestore:
         restored = BatchLedger(conn, feed.pipeline)
         restored.acquire()
 
-        shown = conn.execute("SELECT epoch FROM tidemark.pipeline WHERE name = %s", [waiting.pipeline]).fetchone()
+        shown = conn.execute("SELECT epoch FROM tidegauge.pipeline WHERE name = %s", [waiting.pipeline]).fetchone()
         assert shown == (restored.epoch,)
 
     def test_one_restore_is_one_new_epoch(self, feed, dump, conn):
@@ -214,7 +214,7 @@ class TestRestore:
 
         assert numbers[0] == numbers[1]
         assert new.read(spec, ("/home",)) == [{"n": 3}]
-        assert conn.execute("SELECT metrics FROM tidemark.batch WHERE pipeline = %s", [feed.pipeline]).fetchall() == [
+        assert conn.execute("SELECT metrics FROM tidegauge.batch WHERE pipeline = %s", [feed.pipeline]).fetchall() == [
             ({},)
         ]
 
@@ -231,8 +231,8 @@ class TestRestore:
         running.apply(batch, spec, views(("/home", 49)))
 
         if rows_alone:
-            conn.execute("TRUNCATE tidemark.pipeline, tidemark.epoch, tidemark.schema_version CASCADE")
-            dump.restore("--data-only", "--disable-triggers", "--schema=tidemark")
+            conn.execute("TRUNCATE tidegauge.pipeline, tidegauge.epoch, tidegauge.schema_version CASCADE")
+            dump.restore("--data-only", "--disable-triggers", "--schema=tidegauge")
         else:
             dump.restore("--clean", "--if-exists")
 
@@ -258,7 +258,7 @@ class TestCheckpoint:
 
     def go_back(self, conn, pipeline, **columns):
         values = ", ".join(f"{name} = %({name})s" for name in columns)
-        conn.execute(f"UPDATE tidemark.pipeline SET {values} WHERE name = %(name)s", {**columns, "name": pipeline})
+        conn.execute(f"UPDATE tidegauge.pipeline SET {values} WHERE name = %(name)s", {**columns, "name": pipeline})
 
     def seen(self, batch):
         return LastBatch(batch.epoch, batch.txid, batch.attempt)
@@ -321,7 +321,7 @@ class TestCheckpoint:
     def test_a_pipeline_that_was_deleted_and_registered_again_has_a_new_epoch(self, feed, conn):
         batch = feed.run(views(("/home", 1)))
         feed.ledger.release()
-        conn.execute("DELETE FROM tidemark.pipeline WHERE name = %s", [feed.pipeline])
+        conn.execute("DELETE FROM tidegauge.pipeline WHERE name = %s", [feed.pipeline])
         Catalog(conn).register_pipeline(feed.pipeline, spout="opaque")
 
         assert self.acquired(feed, self.seen(batch)) != batch.epoch
@@ -330,7 +330,7 @@ class TestCheckpoint:
 @contextmanager
 def server_of_its_own():
     """A server whose data directory the test may copy, and put back."""
-    home = Path(tempfile.mkdtemp(prefix="tidemark-copied-"))
+    home = Path(tempfile.mkdtemp(prefix="tidegauge-copied-"))
     home.chmod(0o755)
     server = EmbeddedPostgres(home, durable=False)
     try:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from state_backends import Batch, BatchLedger, Changelog, Count, Max, StateReader, StateSpec, Sum, maintenance
-from state_backends.errors import BatchOrderError, FencedError, OutOfReachError, TidemarkError
+from state_backends.errors import BatchOrderError, FencedError, OutOfReachError, TidegaugeError
 from state_backends.maintenance import compact, expire
 from tests.state_backends.examples import examples
 from tests.state_backends.feed import Feed, let_time_pass
@@ -182,12 +182,12 @@ class Pipeline(RuleBasedStateMachine):
             self.zombies.append(self.batch)
         self.batch = None
         if not cut:
-            with pytest.raises(TidemarkError):
+            with pytest.raises(TidegaugeError):
                 stale.begin(self.feed.next_batch_id())
 
     def take_over(self) -> None:
         for _ in range(200):  # the server notices a moment later that a session has ended
-            with suppress(TidemarkError):
+            with suppress(TidegaugeError):
                 self.feed.ledger.acquire()
                 return
             self.eye.execute("SELECT pg_sleep(0.01)")

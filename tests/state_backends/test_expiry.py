@@ -154,14 +154,14 @@ class TestBesideWriters:
         gate.execute("SELECT pg_advisory_lock(1)")
         # A function in the condition delays the statement after it has taken its snapshot.
         gate.execute(
-            "CREATE OR REPLACE FUNCTION tidemark.pause() RETURNS boolean LANGUAGE plpgsql VOLATILE AS "
+            "CREATE OR REPLACE FUNCTION tidegauge.pause() RETURNS boolean LANGUAGE plpgsql VOLATILE AS "
             "'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END'"
         )
         walk = maintenance.Walk(
             "expired rows",
             StateTable(feed.specs[0]).name,
             ["page"],
-            sql.SQL("t.txid < 2 AND tidemark.pause()"),
+            sql.SQL("t.txid < 2 AND tidegauge.pause()"),
         )
         steps = []
         thread = threading.Thread(target=lambda: steps.extend(walk.run(walker)))

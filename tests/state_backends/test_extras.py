@@ -71,7 +71,7 @@ def test_what_needs_a_missing_package_names_the_extra(package, use, extra):
     told = run_without((package,), f"import state_backends.backends; {use}").stderr
 
     assert told.endswith(
-        f"MissingPackageError: package {package!r} is not installed; install tidemark[{extra}], which has it\n"
+        f"MissingPackageError: package {package!r} is not installed; install tidegauge[{extra}], which has it\n"
     )
 
 
@@ -109,5 +109,5 @@ def test_a_package_of_another_version_is_named_with_what_it_lacks():
 
     assert str(caught.value) == (
         f"package 'psutil' is of version {psutil.__version__!r}, which lacks what is needed (No module named "
-        "'psutil.no_such_module'); install the one of tidemark[embedded], which has it"
+        "'psutil.no_such_module'); install the one of tidegauge[embedded], which has it"
     )

@@ -23,7 +23,7 @@ def test_a_lookup_of_the_ledger_reads_no_more_pages_while_a_snapshot_is_held(con
     before = pages_read(conn, postgres_reader.COMMITTED, [name])
     with psycopg.connect(installed_url) as snapshot:
         snapshot.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        snapshot.execute("SELECT FROM tidemark.state")
+        snapshot.execute("SELECT FROM tidegauge.state")
 
         for _ in range(BATCHES):
             feed.ledger.commit(feed.begin(feed.next_batch_id()))

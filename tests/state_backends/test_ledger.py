@@ -47,22 +47,22 @@ def ledger(conn, name):
 
 def row(conn, name):
     columns = "committed_txid, committed_attempt, committed_batch_id, open_txid, open_attempt, open_batch_id"
-    return conn.execute(f"SELECT {columns} FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
+    return conn.execute(f"SELECT {columns} FROM tidegauge.pipeline WHERE name = %s", [name]).fetchone()
 
 
 def quality(conn, name):
     return conn.execute(
-        "SELECT late, dropped, tasks, watermark FROM tidemark.batch WHERE pipeline = %s", [name]
+        "SELECT late, dropped, tasks, watermark FROM tidegauge.batch WHERE pipeline = %s", [name]
     ).fetchall()
 
 
 def metrics(conn, name):
-    return conn.execute("SELECT metrics FROM tidemark.batch WHERE pipeline = %s", [name]).fetchall()
+    return conn.execute("SELECT metrics FROM tidegauge.batch WHERE pipeline = %s", [name]).fetchall()
 
 
 def totals(conn, name):
     return conn.execute(
-        "SELECT total_dead_letters, total_late, total_dropped FROM tidemark.batch WHERE pipeline = %s "
+        "SELECT total_dead_letters, total_late, total_dropped FROM tidegauge.batch WHERE pipeline = %s "
         "ORDER BY txid DESC LIMIT 1",
         [name],
     ).fetchone()
@@ -78,7 +78,7 @@ def files(*names):
 
 
 def counted_files(conn, name):
-    rows = conn.execute("SELECT txid, files FROM tidemark.input_file WHERE pipeline = %s ORDER BY txid", [name])
+    rows = conn.execute("SELECT txid, files FROM tidegauge.input_file WHERE pipeline = %s ORDER BY txid", [name])
     return {txid: sorted(names) for txid, names in rows}
 
 
@@ -155,16 +155,16 @@ class TestBatches:
 
         ledger.begin(1)
 
-        time = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
+        time = conn.execute("SELECT committed_time FROM tidegauge.pipeline WHERE name = %s", [name]).fetchone()
         assert time == (first.batch_time,)
 
     def test_a_committed_batch_that_comes_again_keeps_its_time_and_ttls(self, conn, new_feed, fresh):
         feed = new_feed(fresh(replace(VIEWS, ttl=timedelta(hours=1))))
         feed.run([])
         (first,) = feed.specs
-        conn.execute("UPDATE tidemark.state SET ttl = '2 hours' WHERE name = %s", [first.name])
+        conn.execute("UPDATE tidegauge.state SET ttl = '2 hours' WHERE name = %s", [first.name])
         let_time_pass(conn, feed.specs, feed.pipeline, timedelta(days=1))
-        time = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [feed.pipeline]).fetchone()
+        time = conn.execute("SELECT committed_time FROM tidegauge.pipeline WHERE name = %s", [feed.pipeline]).fetchone()
 
         for again in [feed.ledger.begin(0), feed.ledger.begin(0)]:
             assert (again.batch_time,) == time
@@ -307,17 +307,17 @@ class TestBatches:
         ledger.commit(ledger.begin(0, offsets=[2], held=files("a")))
         ledger.commit(ledger.begin(1, offsets=[3], held=files("b")))
 
-        kept = conn.execute("SELECT txid, offsets, input FROM tidemark.first_input WHERE pipeline = %s", [name])
+        kept = conn.execute("SELECT txid, offsets, input FROM tidegauge.first_input WHERE pipeline = %s", [name])
 
         assert kept.fetchall() == [(1, [2], [files("a")[0].fingerprint()])]
 
     def test_the_input_of_the_first_batch_since_a_reprocess_takes_its_place(self, ledger, conn, name):
         ledger.commit(ledger.begin(0, offsets=[1], held=files("a")))
-        conn.execute("UPDATE tidemark.pipeline SET fed_after = 1 WHERE name = %s", [name])  # as the swap does
+        conn.execute("UPDATE tidegauge.pipeline SET fed_after = 1 WHERE name = %s", [name])  # as the swap does
         ledger.commit(ledger.begin(1, offsets=[2], held=files("b")))
         ledger.commit(ledger.begin(2, offsets=[3], held=files("c")))
 
-        kept = conn.execute("SELECT txid, offsets, input FROM tidemark.first_input WHERE pipeline = %s", [name])
+        kept = conn.execute("SELECT txid, offsets, input FROM tidegauge.first_input WHERE pipeline = %s", [name])
 
         assert kept.fetchall() == [(2, [2], [files("b")[0].fingerprint()])]
 
@@ -364,9 +364,10 @@ class TestBatches:
     def test_batch_times_never_decrease(self, ledger, conn, name):
         commit_batches(ledger, 1)
         conn.execute(
-            "UPDATE tidemark.pipeline SET committed_time = committed_time + interval '1 minute' WHERE name = %s", [name]
+            "UPDATE tidegauge.pipeline SET committed_time = committed_time + interval '1 minute' WHERE name = %s",
+            [name],
         )
-        (committed,) = conn.execute("SELECT committed_time FROM tidemark.pipeline WHERE name = %s", [name]).fetchone()
+        (committed,) = conn.execute("SELECT committed_time FROM tidegauge.pipeline WHERE name = %s", [name]).fetchone()
 
         assert ledger.begin(1).batch_time == committed
 
@@ -377,7 +378,7 @@ class TestBatches:
 
         record = conn.execute(
             "SELECT txid, attempt, batch_id, fence, batch_time, offsets, rows_in, keys_written, dead_letters, "
-            "committed_at >= started_at FROM tidemark.batch WHERE pipeline = %s",
+            "committed_at >= started_at FROM tidegauge.batch WHERE pipeline = %s",
             [name],
         ).fetchall()
 
@@ -389,7 +390,8 @@ class TestBatches:
         ledger.begin(0)
 
         assert conn.execute(
-            "SELECT attempt, committed_at, rows_in, keys_written, dead_letters FROM tidemark.batch WHERE pipeline = %s",
+            "SELECT attempt, committed_at, rows_in, keys_written, dead_letters FROM tidegauge.batch "
+            "WHERE pipeline = %s",
             [name],
         ).fetchall() == [(2, None, None, None, 0)]
 
@@ -420,7 +422,7 @@ class TestBatches:
     def test_totals_outlive_the_records_they_come_from(self, ledger, conn, name):
         for batch_id in range(3):
             ledger.commit(ledger.begin(batch_id), dead_letters=1, late=1)
-        conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %s AND txid < 3", [name])
+        conn.execute("DELETE FROM tidegauge.batch WHERE pipeline = %s AND txid < 3", [name])
 
         ledger.commit(ledger.begin(3), dead_letters=1, late=1)
 
@@ -432,7 +434,7 @@ class TestBatches:
             write_dead_letters(conn, batch, [DeadLetter("a.txt", "{", "not JSON")])
             ledger.commit(batch, dead_letters=1)
         conn.execute(
-            "UPDATE tidemark.batch SET total_dead_letters = NULL, total_late = NULL, total_dropped = NULL "
+            "UPDATE tidegauge.batch SET total_dead_letters = NULL, total_late = NULL, total_dropped = NULL "
             "WHERE pipeline = %s",
             [name],
         )
@@ -458,7 +460,7 @@ class TestBatches:
     def test_times_are_kept_as_their_age_at_the_commit(self, ledger, conn, name):
         batch = ledger.begin(0)
         ledger.commit(batch)
-        [(at,)] = conn.execute("SELECT committed_at FROM tidemark.batch WHERE pipeline = %s", [name]).fetchall()
+        [(at,)] = conn.execute("SELECT committed_at FROM tidegauge.batch WHERE pipeline = %s", [name]).fetchall()
 
         record_metrics(conn, batch, {"rows": 1}, {"old": at - timedelta(seconds=90.5), "new": at + timedelta(hours=1)})
 
@@ -549,7 +551,7 @@ class TestFence:
             BatchLedger(conn, name).begin(0)
 
     def test_a_second_live_driver_is_refused_by_name(self, ledger, connect, conn, name):
-        (since,) = conn.execute("SELECT since FROM tidemark.driver WHERE pipeline = %s", [name]).fetchone()
+        (since,) = conn.execute("SELECT since FROM tidegauge.driver WHERE pipeline = %s", [name]).fetchone()
 
         with pytest.raises(PipelineHeldError) as caught:
             BatchLedger(connect(), name).acquire()
@@ -587,7 +589,7 @@ class TestFence:
         first = BatchLedger(conn, one)
         first.acquire()
 
-        assert conn.execute("SELECT tidemark.has_driver(%s)", [other]).fetchone() == (False,)
+        assert conn.execute("SELECT tidegauge.has_driver(%s)", [other]).fetchone() == (False,)
         BatchLedger(connect(), other).acquire()
         first.release()
 
@@ -599,7 +601,7 @@ class TestFence:
         with pytest.raises(PipelineHeldError):
             ledger.acquire()
 
-        assert conn.execute("SELECT tidemark.has_driver(%s)", [name]).fetchone() == (True,)
+        assert conn.execute("SELECT tidegauge.has_driver(%s)", [name]).fetchone() == (True,)
 
     def test_a_released_pipeline_is_free_however_often_it_was_acquired(self, ledger, connect, name):
         ledger.acquire()
@@ -727,7 +729,7 @@ class TestFence:
             assert two.info.transaction_status == TransactionStatus.INTRANS
 
     def test_has_driver_says_whether_a_driver_is_alive(self, ledger, conn, name):
-        has_driver = "SELECT tidemark.has_driver(%s)"
+        has_driver = "SELECT tidegauge.has_driver(%s)"
         assert conn.execute(has_driver, [name]).fetchone() == (True,)
 
         ledger.release()

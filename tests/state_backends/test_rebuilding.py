@@ -51,7 +51,7 @@ def filled(feed):
 
 
 def lose(feed):
-    feed.conn.execute(f"TRUNCATE tidemark_state.{feed.specs[0].name}")
+    feed.conn.execute(f"TRUNCATE tidegauge_state.{feed.specs[0].name}")
 
 
 def rows_of(backing):
@@ -199,7 +199,7 @@ def test_json_values_and_global_states_are_rebuilt_too(new_feed, fresh, conn):
         counts.begin_commit(number)
         counts.multi_put([("a",)], [{"x": [number, None]}])
         totals.run([{"n": number, "top": float("nan")}])
-    conn.execute("UPDATE tidemark.pipeline SET committed_txid = 2 WHERE name = %s", [feed.pipeline])
+    conn.execute("UPDATE tidegauge.pipeline SET committed_txid = 2 WHERE name = %s", [feed.pipeline])
     jsons, one = MemoryBackingMap(texts), MemoryBackingMap(totals.specs[0])
 
     for spec, target in ((texts, jsons), (totals.specs[0], one)):
@@ -269,7 +269,7 @@ class TestChunks:
         return feed
 
     def test_each_step_reports_its_progress(self, many, conn):
-        conn.execute(f"ANALYZE tidemark_changelog.{many.specs[0].name}")
+        conn.execute(f"ANALYZE tidegauge_changelog.{many.specs[0].name}")
 
         steps = list(rebuild(Changelog(conn, many.specs[0]), MemoryBackingMap(many.specs[0]), chunk_keys=4))
 

@@ -53,12 +53,12 @@ def live(feed, spec=None):
 
 def everything(feed):
     """What is stored of the feed's states and of its ledger."""
-    tables = [f"tidemark_state.{spec.name}" for spec in feed.specs]
-    tables += [f"tidemark_changelog.{spec.name}" for spec in feed.specs if spec.changelog]
+    tables = [f"tidegauge_state.{spec.name}" for spec in feed.specs]
+    tables += [f"tidegauge_changelog.{spec.name}" for spec in feed.specs if spec.changelog]
     rows = [feed.conn.execute(f"SELECT * FROM {table} ORDER BY 1, txid").fetchall() for table in tables]
     for table in ("pipeline", "batch", "state"):
         column = "name" if table == "pipeline" else "pipeline"
-        rows += feed.conn.execute(f"SELECT * FROM tidemark.{table} WHERE {column} = %s", [feed.pipeline]).fetchall()
+        rows += feed.conn.execute(f"SELECT * FROM tidegauge.{table} WHERE {column} = %s", [feed.pipeline]).fetchall()
     return rows
 
 
@@ -204,7 +204,7 @@ class TestByPreviousVersions:
         for _ in range(batches):
             feed.run(views(("a", 1)), views(("a", 1)))
         feed.ledger.release()
-        states = [f"tidemark_state.{spec.name}" for spec in feed.specs]
+        states = [f"tidegauge_state.{spec.name}" for spec in feed.specs]
         before = [feed.conn.execute(f"SELECT * FROM {name}").fetchall() for name in states]
 
         with pytest.raises(RewindError) as caught:
@@ -233,7 +233,7 @@ class TestLedger:
 
         assert live(feed) == {"a": 1}
         assert live(feed, late) == {}
-        assert feed.conn.execute("SELECT since_txid FROM tidemark.state WHERE name = %s", [late.name]).fetchone() == (
+        assert feed.conn.execute("SELECT since_txid FROM tidegauge.state WHERE name = %s", [late.name]).fetchone() == (
             1,
         )
 
@@ -251,7 +251,7 @@ class TestLedger:
 
         assert feed.read(grown, ("a",)) == [{"n": 1, "most": None}]
         assert feed.conn.execute(
-            "SELECT measures_since FROM tidemark.state WHERE name = %s", [grown.name]
+            "SELECT measures_since FROM tidegauge.state WHERE name = %s", [grown.name]
         ).fetchone() == ({"most": 1},)
 
     def test_batches_and_dead_letters_after_it_are_gone_and_the_epoch_is_a_new_one(self, new_feed, fresh):
@@ -267,11 +267,11 @@ class TestLedger:
 
         place = [feed.pipeline]
         assert feed.ledger.epoch != epoch
-        assert feed.conn.execute("SELECT txid FROM tidemark.batch WHERE pipeline = %s", place).fetchall() == [(1,)]
-        assert feed.conn.execute("SELECT txid FROM tidemark.dead_letter WHERE pipeline = %s", place).fetchall() == [
+        assert feed.conn.execute("SELECT txid FROM tidegauge.batch WHERE pipeline = %s", place).fetchall() == [(1,)]
+        assert feed.conn.execute("SELECT txid FROM tidegauge.dead_letter WHERE pipeline = %s", place).fetchall() == [
             (1,)
         ]
-        assert feed.conn.execute("SELECT reason FROM tidemark.epoch ORDER BY number DESC LIMIT 1").fetchone() == (
+        assert feed.conn.execute("SELECT reason FROM tidegauge.epoch ORDER BY number DESC LIMIT 1").fetchone() == (
             f"pipeline {feed.pipeline!r} was taken back from batch 3 to batch 1",
         )
 

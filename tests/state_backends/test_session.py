@@ -110,7 +110,7 @@ class TestVersion:
             check_version(150018)
 
         assert str(caught.value) == (
-            "PostgreSQL 15.18: Tidemark needs 16 or later; upgrade the server with pg_upgrade, or restore a dump of "
+            "PostgreSQL 15.18: Tidegauge needs 16 or later; upgrade the server with pg_upgrade, or restore a dump of "
             "the database into a newer one"
         )
         assert re.search(message_of("PostgreSQL is too old"), str(caught.value))
@@ -118,17 +118,17 @@ class TestVersion:
     @pytest.mark.skipif(not OLD_PROGRAMS.exists(), reason="this machine has no PostgreSQL 15")
     def test_nothing_is_installed_into_a_server_of_15(self):
         with OldServer() as url, psycopg.connect(url, autocommit=True) as conn:
-            with pytest.raises(ServerVersionError, match=r"PostgreSQL 15\.\d+: Tidemark needs 16"):
+            with pytest.raises(ServerVersionError, match=r"PostgreSQL 15\.\d+: Tidegauge needs 16"):
                 Catalog(conn).install()
 
-            assert conn.execute("SELECT to_regnamespace('tidemark')").fetchone() == (None,)
+            assert conn.execute("SELECT to_regnamespace('tidegauge')").fetchone() == (None,)
 
 
 class OldServer:
     """A PostgreSQL 15 in a folder of its own, until the end of the context."""
 
     def __enter__(self) -> str:
-        self._folder = Path(tempfile.mkdtemp(prefix="tidemark-old-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="tidegauge-old-"))
         self._user = server_user(self._folder / "data", OLD_PROGRAMS / "postgres")
         self._user.own(self._folder)
         port = free_port()

@@ -129,7 +129,7 @@ def test_a_work_that_ended_leaves_nothing(conn, connect):
 
     with state_lock(connect(), "views", "migration"):
         pass
-    assert conn.execute("SELECT FROM tidemark.state_work WHERE state = 'views'").fetchall() == []
+    assert conn.execute("SELECT FROM tidegauge.state_work WHERE state = 'views'").fetchall() == []
 
 
 def test_a_refused_work_holds_no_part_of_its_locks(connect):
@@ -167,7 +167,7 @@ def test_a_killed_holder_frees_the_state(conn, installed_url):
     with pytest.raises(StateBusyError, match=f"pid {holder.pid}, "), state_lock(conn, "views", "migration"):
         pass
 
-    [session] = conn.execute("SELECT DISTINCT backend_pid FROM tidemark.state_work WHERE pid = %s", [holder.pid])
+    [session] = conn.execute("SELECT DISTINCT backend_pid FROM tidegauge.state_work WHERE pid = %s", [holder.pid])
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
     holder.stdout.close()

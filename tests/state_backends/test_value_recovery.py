@@ -51,6 +51,6 @@ def test_a_table_of_before_gets_an_index_with_a_range_per_page(conn, fresh, part
     options = conn.execute(
         "SELECT c.reloptions FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
         "WHERE i.indrelid = to_regclass(%s) AND NOT i.indisprimary AND i.indisvalid",
-        [f"tidemark_state.{table}"],
+        [f"tidegauge_state.{table}"],
     ).fetchall()
     assert options == [(["pages_per_range=1"],)] * 2

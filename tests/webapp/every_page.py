@@ -66,16 +66,16 @@ ADMIN = [
     "/admin/states/maintenancerun/",
     "/admin/states/pipelinelimits/",
     "/admin/states/pipelinelimits/add/",
-    "/admin/tidemark_alerts/alertrule/",
-    "/admin/tidemark_alerts/alertrule/add/",
-    "/admin/tidemark_alerts/alert/",
-    "/admin/tidemark_alerts/silence/",
-    "/admin/tidemark_alerts/silence/add/",
-    "/admin/tidemark_alerts/notice/",
+    "/admin/tidegauge_alerts/alertrule/",
+    "/admin/tidegauge_alerts/alertrule/add/",
+    "/admin/tidegauge_alerts/alert/",
+    "/admin/tidegauge_alerts/silence/",
+    "/admin/tidegauge_alerts/silence/add/",
+    "/admin/tidegauge_alerts/notice/",
     "/admin/saved_queries/savedquery/",
-    "/admin/tidemark_saved_views/savedview/",
-    "/admin/tidemark_saved_views/savedview/origins/change/",
-    "/admin/tidemark_saved_views/savedview/origins/delete/",
+    "/admin/tidegauge_saved_views/savedview/",
+    "/admin/tidegauge_saved_views/savedview/origins/change/",
+    "/admin/tidegauge_saved_views/savedview/origins/delete/",
     "/admin/webhooks/webhook/",
     "/admin/webhooks/webhook/add/",
     "/admin/webhooks/delivery/",
@@ -158,4 +158,4 @@ def _alerts() -> None:
     Alert.objects.create(verdict="retrying", told="retrying", **told)
     Alert.objects.create(state="totals", verdict="not served", told=Alert.OVER, ended_at=now, **told)
     Silence.objects.create(pipeline="flights", until=now + timedelta(hours=1), reason="a disk is replaced")
-    Notice.objects.create(rule=rule, channel="mail", to=rule.mail_to, subject="Tidemark: 2 alerts", body="retrying")
+    Notice.objects.create(rule=rule, channel="mail", to=rule.mail_to, subject="Tidegauge: 2 alerts", body="retrying")

@@ -53,7 +53,7 @@ def reprocessing(flights: Flights) -> Flights:
     ledger.bind("another")
     batch = ledger.begin(0)
     ledger.commit(batch, rows_in=40)
-    conn.execute("UPDATE tidemark.batch SET started_at = committed_at - interval '2 s' WHERE rows_in = 40")
+    conn.execute("UPDATE tidegauge.batch SET started_at = committed_at - interval '2 s' WHERE rows_in = 40")
     driver_status.report(conn, "flights@reprocess", "running", progress={"pending": {"count": 2, "unit": "files"}})
     return flights
 

@@ -18,10 +18,10 @@ from tests.webapp.flights import Flights, flights_pipeline
 # catalog or of an epoch that is written again counts as another one, and updated rows of states would bloat them.
 MOVED = ("batch", "driver", "pipeline")
 MOVE = """
-SELECT format('UPDATE tidemark.%%I SET %%s', table_name,
+SELECT format('UPDATE tidegauge.%%I SET %%s', table_name,
     string_agg(format('%%1$I = %%1$I + (now() - (SELECT at FROM baseline.filled))', column_name), ', '))
 FROM information_schema.columns
-WHERE data_type = 'timestamp with time zone' AND table_schema = 'tidemark' AND table_name = ANY(%s)
+WHERE data_type = 'timestamp with time zone' AND table_schema = 'tidegauge' AND table_name = ANY(%s)
 GROUP BY table_name
 """
 

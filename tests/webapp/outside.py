@@ -138,11 +138,11 @@ def _troubles(conn: psycopg.Connection) -> None:
     driver_status.report(conn, "seen_pipeline", "failed", "covert_orders: covert_key is out of range", failures=3)
     driver_status.report(conn, "covert_pipeline", "failed", "covert_key is out of range", failures=3)
     pause_pipeline(name="seen_pipeline", requested_by="covert_member")
-    conn.execute("UPDATE tidemark.batch SET metrics = %s::jsonb", ['{"duration_ms": {"covert_phase": 5}}'])
-    conn.execute("UPDATE tidemark.state SET warning = 'covert_warning'")
-    conn.execute("UPDATE tidemark.state SET finding = 'covert_finding' WHERE name = %s", [BROKEN.name])
+    conn.execute("UPDATE tidegauge.batch SET metrics = %s::jsonb", ['{"duration_ms": {"covert_phase": 5}}'])
+    conn.execute("UPDATE tidegauge.state SET warning = 'covert_warning'")
+    conn.execute("UPDATE tidegauge.state SET finding = 'covert_finding' WHERE name = %s", [BROKEN.name])
     conn.execute(
-        "INSERT INTO tidemark.reprocess (pipeline, phase, swapped_at, accepted) "
+        "INSERT INTO tidegauge.reprocess (pipeline, phase, swapped_at, accepted) "
         "VALUES ('seen_pipeline', 'settled', now(), 'lacks covert_file')"
     )
     renamed = former.Former("state", "was_covert", former.Fate.RENAMED, "covert_pipeline", 1, detail="covert_new")

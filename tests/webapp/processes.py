@@ -24,7 +24,7 @@ MAX_KEYS = 25
 HEARTBEAT_SECONDS = 0.5
 
 # Pages of the one may open event streams with the session of their user, pages of the other with a token.
-SESSION_ORIGIN, TOKEN_ORIGIN = "https://tidemark.example", "https://pages.example"
+SESSION_ORIGIN, TOKEN_ORIGIN = "https://tidegauge.example", "https://pages.example"
 
 EVENTS = pytest.StashKey["Server"]()
 
@@ -38,7 +38,7 @@ def web_process(django_db_setup: None, django_db_blocker: Any, tmp_path_factory:
     from webapp.core import serving
 
     own = {
-        "SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_LOOKUP_MAX_KEYS": MAX_KEYS, "TIDEMARK_API_KEY_CACHE_SECONDS": 0,
+        "SECRET_KEY": settings.SECRET_KEY, "TIDEGAUGE_LOOKUP_MAX_KEYS": MAX_KEYS, "TIDEGAUGE_API_KEY_CACHE_SECONDS": 0,
         "LOG_FORMAT": "json",
     }  # fmt: skip
     options = [*serving.WEB[:-1], "tests.webapp.uncached_web:application"]
@@ -70,9 +70,9 @@ def events_process(
     server = pytestconfig.stash.get(EVENTS, None)
     if server is None or not server.is_running:
         own = {
-            "SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS,
-            "TIDEMARK_API_KEY_CACHE_SECONDS": 0, "TIDEMARK_EVENTS_ORIGINS": SESSION_ORIGIN,
-            "TIDEMARK_CORS_ORIGINS": TOKEN_ORIGIN,
+            "SECRET_KEY": settings.SECRET_KEY, "TIDEGAUGE_EVENTS_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS,
+            "TIDEGAUGE_API_KEY_CACHE_SECONDS": 0, "TIDEGAUGE_EVENTS_ORIGINS": SESSION_ORIGIN,
+            "TIDEGAUGE_CORS_ORIGINS": TOKEN_ORIGIN,
         }  # fmt: skip
         server = pytestconfig.stash[EVENTS] = Server("events", serving.EVENTS, tmp_path_factory.mktemp("events"), own)
         with django_db_blocker.unblock():

@@ -86,20 +86,20 @@ class Views:
         """Move all stored times into the past, as if the test had waited."""
         microseconds = interval // timedelta(microseconds=1)
         redis = client(60.0)
-        for name in redis.scan_iter(f"tidemark:{{{self.name}}}:row:*"):
+        for name in redis.scan_iter(f"tidegauge:{{{self.name}}}:row:*"):
             for field in ("updated_at", "prev_updated_at"):
                 if redis.hexists(name, field):
                     redis.hincrby(name, field, -microseconds)
         self.conn.execute(
-            "UPDATE tidemark.pipeline SET committed_time = committed_time - %s, open_time = open_time - %s "
+            "UPDATE tidegauge.pipeline SET committed_time = committed_time - %s, open_time = open_time - %s "
             "WHERE name = %s",
             [interval, interval, self.name],
         )
         self.conn.execute(
-            "UPDATE tidemark.batch SET batch_time = batch_time - %s WHERE pipeline = %s", [interval, self.name]
+            "UPDATE tidegauge.batch SET batch_time = batch_time - %s WHERE pipeline = %s", [interval, self.name]
         )
         if self.spec.changelog:
-            self.conn.execute(f"UPDATE tidemark_changelog.{self.name} SET updated_at = updated_at - %s", [interval])
+            self.conn.execute(f"UPDATE tidegauge_changelog.{self.name} SET updated_at = updated_at - %s", [interval])
 
     def rows(self) -> dict[Any, Any]:
         """Return what is stored, page to views, committed or not; None where it was removed."""

@@ -44,7 +44,7 @@ def key_client(**options) -> Client:
 
 @pytest.mark.parametrize(("scope", "words"), SCOPES)
 def test_no_answer_has_what_is_outside(world, settings, scope, words):
-    settings.TIDEMARK_READYZ_NAMES = False
+    settings.TIDEGAUGE_READYZ_NAMES = False
     found = answers(key_client(**scope, rate=0))
 
     leaking = {answer.path: answer.text[-300:] for answer in found if answer.leaks(words)}
@@ -90,8 +90,8 @@ class TestAKeyForOneSavedQuery:
         assert {answer.path for answer in found if is_api(answer.path) and answer.status < 400} == OPENED
 
     def test_what_a_broken_query_lacks_is_not_told(self, world):
-        world.execute("DELETE FROM tidemark.maintenance_run")
-        world.execute("UPDATE tidemark.state SET name = 'covert_new' WHERE name = 'seen_orders'")
+        world.execute("DELETE FROM tidegauge.maintenance_run")
+        world.execute("UPDATE tidegauge.state SET name = 'covert_new' WHERE name = 'seen_orders'")
         readers.clear_cache()
 
         for path in ("seen_query", "seen_query/openapi"):
@@ -131,7 +131,7 @@ LOOKUPS = [{}, {"as_of": 1}, {"epoch": "another"}, {"min_txid": 1_000_000, "wait
 def test_a_state_that_a_key_prefix_excludes_is_answered_as_one_that_does_not_exist(world):
     client = key_client(key_prefix=["near"], rate=0)
     # OTHER is not served either.
-    world.execute("UPDATE tidemark.state SET finding = 'covert_finding' WHERE name = %s", [OTHER.name])
+    world.execute("UPDATE tidegauge.state SET finding = 'covert_finding' WHERE name = %s", [OTHER.name])
 
     def answers_of(name: str) -> dict[str, tuple[int, str]]:
         asked = {path: client.get(f"/api/v1/states/{name}{path}") for path in READS}
@@ -222,7 +222,7 @@ def person(users, of, **scope) -> Client:
 
 @pytest.mark.parametrize(("scope", "words"), SCOPES)
 def test_names_that_operators_show_to_all_come_without_messages(world, settings, scope, words):
-    settings.TIDEMARK_READYZ_NAMES = True
+    settings.TIDEGAUGE_READYZ_NAMES = True
 
     stale = key_client(**scope).get("/readyz").json()["pipelines"]
 

@@ -31,7 +31,7 @@ print(json.dumps({"modules": list(sys.modules), "tasks": list(app.tasks)}))
 
 def report(script, tmp_path, **environ):
     inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "DATABASE_URL", "REDIS_URL")}
-    environ = {**inherited, "TIDEMARK_HOME": str(tmp_path), **environ}
+    environ = {**inherited, "TIDEGAUGE_HOME": str(tmp_path), **environ}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -58,7 +58,7 @@ def test_the_default_settings_are_safe(tmp_path):
 
 def test_the_environment_overrides_the_defaults(tmp_path):
     settings = report(
-        REPORT, tmp_path, DEBUG="1", ALLOWED_HOSTS="a.example,b.example", SECRET_KEY=GIVEN, TIDEMARK_HTTPS="1"
+        REPORT, tmp_path, DEBUG="1", ALLOWED_HOSTS="a.example,b.example", SECRET_KEY=GIVEN, TIDEGAUGE_HTTPS="1"
     )
 
     assert (settings["DEBUG"], settings["SECRET_KEY"]) == (True, GIVEN)
@@ -80,5 +80,5 @@ with connection.cursor() as cursor:
 """
     web, command = (script.format(start=start) for start in ("import webapp.wsgi", "import django; django.setup()"))
 
-    assert report(web, tmp_path, TIDEMARK_STATEMENT_TIMEOUT_MS="1234") == ["1234ms"]
+    assert report(web, tmp_path, TIDEGAUGE_STATEMENT_TIMEOUT_MS="1234") == ["1234ms"]
     assert report(command, tmp_path) == ["0"]

@@ -28,7 +28,7 @@ def test_rows_that_a_test_adds_are_deleted(baseline):
     assert not User.objects.exists()
     assert not Pipeline.objects.exists()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_class WHERE relnamespace = 'tidemark_state'::regnamespace")
+        cursor.execute("SELECT count(*) FROM pg_class WHERE relnamespace = 'tidegauge_state'::regnamespace")
         assert cursor.fetchone() == (0,)
 
 

@@ -30,7 +30,7 @@ class Server:
         self._name = f"{name}-{self.port}"
         self._command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(self.port), *options]
         self._log = folder / f"{self._name}.log"
-        self._environ = {"TIDEMARK_HOME": str(folder), "LOG_FORMAT": "text", "PGAPPNAME": self._name}
+        self._environ = {"TIDEGAUGE_HOME": str(folder), "LOG_FORMAT": "text", "PGAPPNAME": self._name}
         self._environ |= {setting: str(value) for setting, value in settings.items()}
         self.process: Child
 

@@ -2,8 +2,8 @@
 
 A short-lived token in place of the key stands for the key with its restrictions (see tokens.py).
 
-A valid key costs one query per key and process every TIDEMARK_API_KEY_CACHE_SECONDS. Invalid tokens are cached as well,
-so that repeating one costs no query. Tokens that differ each time are limited by address (see throttling.py).
+A valid key costs one query per key and process every TIDEGAUGE_API_KEY_CACHE_SECONDS. Invalid tokens are cached as
+well, so that repeating one costs no query. Tokens that differ each time are limited by address (see throttling.py).
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         return AnonymousUser(), key
 
     def authenticate_header(self, request: Request) -> str:
-        return 'Bearer realm="tidemark"'
+        return 'Bearer realm="tidegauge"'
 
 
 def _refusal(token: str) -> str:
@@ -167,7 +167,7 @@ def _read(digest: bytes, token: str) -> _CachedKey | None:
         _cache_invalid(digest)
         return None
     key, valid_until = found
-    fresh_until = time.monotonic() + settings.TIDEMARK_API_KEY_CACHE_SECONDS
+    fresh_until = time.monotonic() + settings.TIDEGAUGE_API_KEY_CACHE_SECONDS
     cached = _valid[digest] = _CachedKey(fresh_until, key, valid_until)
     if cached.is_valid:
         _record_use(key)
@@ -214,7 +214,7 @@ def _cache_invalid(digest: bytes) -> None:
         _invalid.pop(digest, None)
         if len(_invalid) >= MAX_CACHED_INVALID:
             del _invalid[next(iter(_invalid))]
-        _invalid[digest] = time.monotonic() + settings.TIDEMARK_API_KEY_CACHE_SECONDS
+        _invalid[digest] = time.monotonic() + settings.TIDEGAUGE_API_KEY_CACHE_SECONDS
 
 
 def _record_use(key: ApiKey) -> None:

@@ -1,8 +1,8 @@
 """How much of a kind a client, and all clients together, may do at once in one process: exports, waits, searches.
 
 A rate limits how often a client asks; this limits what it holds meanwhile: snapshots, connections, memory. With
-TIDEMARK_SHARED_LIMITS the limit of one client holds over all processes: see leases.py. It takes two questions to Redis,
-which exports and searches pay; a wait holds neither thread nor connection, so it is limited in each process alone.
+TIDEGAUGE_SHARED_LIMITS the limit of one client holds over all processes: see leases.py. It takes two questions to
+Redis, which exports and searches pay; a wait holds neither thread nor connection, so each process limits it alone.
 """
 
 import threading
@@ -40,7 +40,7 @@ class BusyError(APIException):
 
 
 class Concurrency:
-    """Counts one kind of work. what: its name in the plural; its settings are TIDEMARK_<WHAT> and .._EACH.
+    """Counts one kind of work. what: its name in the plural; its settings are TIDEGAUGE_<WHAT> and .._EACH.
 
     may_share: whether it may be counted in Redis as well, which blocks its thread for a moment.
     """
@@ -66,10 +66,10 @@ class Concurrency:
 
     @contextmanager
     def _shared(self, client: str) -> Iterator[None]:
-        if not (self._may_share and settings.TIDEMARK_SHARED_LIMITS):
+        if not (self._may_share and settings.TIDEGAUGE_SHARED_LIMITS):
             yield
             return
-        each = getattr(settings, f"TIDEMARK_{self._what.upper()}_EACH")
+        each = getattr(settings, f"TIDEGAUGE_{self._what.upper()}_EACH")
         with ExitStack() as lease:
             try:
                 lease.enter_context(leases.held(self._what, client, each))
@@ -78,7 +78,7 @@ class Concurrency:
             yield
 
     def _take(self, client: str) -> None:
-        setting = f"TIDEMARK_{self._what.upper()}"
+        setting = f"TIDEGAUGE_{self._what.upper()}"
         most, each = getattr(settings, setting), getattr(settings, f"{setting}_EACH")
         with self._lock:
             if self._held[client] >= each:

@@ -88,7 +88,7 @@ def _check_rate(key: ApiKey, rate: int | None, burst: int | None) -> None:
 def _encoded(key: ApiKey, token: Token, now: datetime) -> str:
     audience = OF_QUERIES if token.queries else AUDIENCE
     claims = {
-        "iss": settings.TIDEMARK_TOKEN_ISSUER, "aud": audience, "iat": now, "nbf": now, "exp": token.expires_at,
+        "iss": settings.TIDEGAUGE_TOKEN_ISSUER, "aud": audience, "iat": now, "nbf": now, "exp": token.expires_at,
         "jti": token.id, "states": token.states, "key_prefix": token.key_prefix,
     }  # fmt: skip
     optional = {"sub": token.sub or None, "queries": token.queries or None, "rate": token.rate, "burst": token.burst}

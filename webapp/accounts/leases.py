@@ -43,7 +43,7 @@ class FullError(Exception):
 @contextmanager
 def held(what: str, client: str, most: int) -> Iterator[None]:
     """Hold a lease for the client until the block ends. what: its kind. Raises FullError."""
-    key, lease = f"tidemark:held:{what}:{client}", secrets.token_hex(8)
+    key, lease = f"tidegauge:held:{what}:{client}", secrets.token_hex(8)
     if run(TAKE, [key], [lease, LEASE_SECONDS * 1000, most]) == 0:
         raise FullError
     _renewals.add(key, lease)

@@ -39,7 +39,7 @@ def provider(issuer: str) -> Mapping[str, Any]:
     response.raise_for_status()
     found: Mapping[str, Any] = response.json()
     if found["issuer"] != issuer:
-        raise ValueError(f"the provider calls itself {found['issuer']!r}; set TIDEMARK_OIDC_ISSUER to that")
+        raise ValueError(f"the provider calls itself {found['issuer']!r}; set TIDEGAUGE_OIDC_ISSUER to that")
     return found
 
 

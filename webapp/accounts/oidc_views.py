@@ -22,7 +22,7 @@ from webapp.accounts.oidc import provider
 logger = logging.getLogger(__name__)
 
 # Of a browser that has gone to the provider and not come back.
-COOKIE, COOKIE_AGE = "tidemark_oidc", timedelta(minutes=30)
+COOKIE, COOKIE_AGE = "tidegauge_oidc", timedelta(minutes=30)
 
 # What goes wrong between this process and the provider, or with what it answers.
 FAILURES = (requests.RequestException, SuspiciousOperation, jwt.PyJWTError, ValueError, KeyError)

@@ -67,7 +67,7 @@ def describe_limit(key: ApiKey) -> str:
 
 def rate_of(key: ApiKey) -> int:
     """Return the requests per minute that a key may send, 0 for no limit."""
-    return settings.TIDEMARK_API_RATE_PER_MINUTE if key.rate is None else key.rate
+    return settings.TIDEGAUGE_API_RATE_PER_MINUTE if key.rate is None else key.rate
 
 
 def _summary(key: ApiKey) -> ApiKeySummary:

@@ -81,7 +81,7 @@ def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Ve
         return None
     size = burst or rate
     # Another rate is another bucket: the stored time of an old one would be wrong by their ratio.
-    answer = run(TAKE, [f"tidemark:rate:{name}:{rate}:{size}"], [_interval(rate), size, cost])
+    answer = run(TAKE, [f"tidegauge:rate:{name}:{rate}:{size}"], [_interval(rate), size, cost])
     if answer is None:
         return None
     is_allowed, remaining, wait, reset = answer

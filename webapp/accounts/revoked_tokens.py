@@ -38,7 +38,7 @@ class TooManyRevokedError(APIException):
 
 
 def revoke_token(token_id: str, *, by: ApiKey | User | None, of: ApiKey | None = None) -> None:
-    """Refuse a token from now on; other processes within TIDEMARK_API_KEY_CACHE_SECONDS. Repeating it changes nothing.
+    """Refuse a token from now on; other processes within TIDEGAUGE_API_KEY_CACHE_SECONDS. Repeating it changes nothing.
 
     of: the API key that made it, if that is known; an API key revokes its own tokens. Raises UnknownTokenError,
     TooManyRevokedError.

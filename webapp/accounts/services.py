@@ -52,7 +52,7 @@ OPERATOR = {
     "django_celery_beat": [*VIEWER["django_celery_beat"], *SCHEDULE],
     "saved_queries": ["view_savedquery", "add_savedquery", "change_savedquery"],
     "webhooks": ["view_webhook", "view_delivery"],
-    "tidemark_alerts": [
+    "tidegauge_alerts": [
         *(f"view_{model}" for model in ("alertrule", "alert", "silence", "notice")),
         *(f"{act}_silence" for act in ("add", "change", "delete")),
     ],
@@ -62,8 +62,8 @@ ADMIN = OPERATOR | {
     "auth": [f"{act}_{model}" for model in ("user", "group") for act in ("view", "add", "change", "delete")],
     "audit": ["view_auditentry"],
     "webhooks": [*OPERATOR["webhooks"], "add_webhook", "change_webhook", "delete_webhook"],
-    "tidemark_alerts": [*OPERATOR["tidemark_alerts"], "add_alertrule", "change_alertrule", "delete_alertrule"],
-    "tidemark_saved_views": ["view_savedview", "delete_savedview"],
+    "tidegauge_alerts": [*OPERATOR["tidegauge_alerts"], "add_alertrule", "change_alertrule", "delete_alertrule"],
+    "tidegauge_saved_views": ["view_savedview", "delete_savedview"],
 }
 GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 
@@ -124,7 +124,7 @@ def rotate_api_key(key: ApiKey, grace: timedelta = GRACE, by: User | None = None
 
 
 def revoke_api_key(key: ApiKey, by: User | None = None) -> None:
-    """Refuse the key from now on; other processes within TIDEMARK_API_KEY_CACHE_SECONDS."""
+    """Refuse the key from now on; other processes within TIDEGAUGE_API_KEY_CACHE_SECONDS."""
     now = timezone.now()
     with transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now):

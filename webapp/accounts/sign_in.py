@@ -29,7 +29,7 @@ from webapp.accounts.throttling import client_address, client_network
 # The actor of a failed sign-in in the audit log.
 NOBODY = "nobody"
 
-DEVICE_COOKIE = "tidemark_device"
+DEVICE_COOKIE = "tidegauge_device"
 DEVICE_AGE = timedelta(days=180)
 SALT = "webapp.accounts.sign_in"
 
@@ -115,7 +115,7 @@ class _Attempts:
         return _take_both(f"user:{self._user}", EVERYWHERE, cost)
 
     def _address(self, cost: int) -> Verdict | None:
-        rate = settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE
+        rate = settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE
         return take(f"wrong_password:{self._network}", rate, cost=cost)
 
 
@@ -124,7 +124,7 @@ _waiting, _checking = threading.BoundedSemaphore(MAX_WAITING), threading.Lock()
 
 def _take_both(name: str, times: int, cost: int) -> list[Verdict | None]:
     """Take from the bucket of a minute, and from one twice as large that refills `times` a minute."""
-    rate = settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE * times
+    rate = settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE * times
     slow = take(f"wrong_password:slow:{name}", min(rate, times), 2 * rate, cost=cost)
     return [take(f"wrong_password:{name}", rate, cost=cost), slow]
 

@@ -45,8 +45,8 @@ def _take(request: Request) -> tuple[str, Verdict | None]:
     if isinstance(key, ApiKey):
         return _take_of_key(key)
     if request.user.is_authenticated:
-        return "this user", take_batched(f"user:{request.user.pk}", settings.TIDEMARK_SESSION_RATE_PER_MINUTE)
-    return "this address", take(f"address:{client_network(request)}", settings.TIDEMARK_ANONYMOUS_RATE_PER_MINUTE)
+        return "this user", take_batched(f"user:{request.user.pk}", settings.TIDEGAUGE_SESSION_RATE_PER_MINUTE)
+    return "this address", take(f"address:{client_network(request)}", settings.TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE)
 
 
 def _take_of_key(key: ApiKey) -> tuple[str, Verdict | None]:
@@ -93,6 +93,6 @@ def count_wrong_key(request: Any) -> None:
 
 
 def _take_wrong_key(request: Any, cost: int) -> None:
-    verdict = take(f"wrong_key:{client_network(request)}", settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE, cost=cost)
+    verdict = take(f"wrong_key:{client_network(request)}", settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE, cost=cost)
     if verdict is not None and not verdict.is_allowed:
         raise TooManyRequestsError("this address", verdict)

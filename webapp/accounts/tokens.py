@@ -5,7 +5,7 @@ and with SECRET_KEY, so it ends with that secret: when the key is revoked or exp
 rotation ends; or when the token itself is revoked. See docs/adr/access.md.
 
 The signature of a token is checked once per process; its key, with the key's revoked tokens, costs one query per key
-and process every TIDEMARK_API_KEY_CACHE_SECONDS, however many tokens it has.
+and process every TIDEGAUGE_API_KEY_CACHE_SECONDS, however many tokens it has.
 """
 
 import copy
@@ -29,9 +29,9 @@ from webapp.accounts.models import ApiKey, Token
 
 # The only one that is accepted, whatever the header of a token says.
 ALGORITHM = "HS256"
-AUDIENCE = "tidemark:read"
+AUDIENCE = "tidegauge:read"
 # Of tokens that are restricted to saved queries: servers of versions that do not know the claim refuse them.
-OF_QUERIES = "tidemark:queries"
+OF_QUERIES = "tidegauge:queries"
 REQUIRED = ["iss", "aud", "iat", "nbf", "exp", "jti", "states", "key_prefix"]
 
 # How far the clocks of two servers may differ.
@@ -80,7 +80,7 @@ def verified(digest: bytes, text: str, find: Find) -> ApiKey | None:
 
 def signing_key(secret_sha512: bytes | memoryview) -> bytes:
     """Return the key of the HMAC. It needs both SECRET_KEY, which no backup of the database has, and the digest."""
-    return hmac.digest(settings.SECRET_KEY.encode(), b"tidemark token\0" + bytes(secret_sha512), "sha512")
+    return hmac.digest(settings.SECRET_KEY.encode(), b"tidegauge token\0" + bytes(secret_sha512), "sha512")
 
 
 def begins_with(longer: Sequence[Any], shorter: Sequence[Any]) -> bool:
@@ -157,7 +157,7 @@ def _fresh_key(prefix: str, find: Find) -> ApiKey | None:
     if key is None:
         _keys.pop(prefix, None)
         return None
-    _keys[prefix] = _CachedKey(time.monotonic() + settings.TIDEMARK_API_KEY_CACHE_SECONDS, key)
+    _keys[prefix] = _CachedKey(time.monotonic() + settings.TIDEGAUGE_API_KEY_CACHE_SECONDS, key)
     return key
 
 
@@ -183,7 +183,7 @@ def _claims(text: str, secret_sha512: bytes) -> dict[str, Any]:
         signing_key(secret_sha512),
         algorithms=[ALGORITHM],
         audience=[AUDIENCE, OF_QUERIES],
-        issuer=settings.TIDEMARK_TOKEN_ISSUER,
+        issuer=settings.TIDEGAUGE_TOKEN_ISSUER,
         leeway=CLOCK_SKEW,
         options={"require": REQUIRED},
     )

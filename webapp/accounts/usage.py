@@ -1,7 +1,7 @@
 """Usage of API keys: requests, keys looked up, bytes and refusals, by hour and state.
 
 Requests are counted in memory. A thread of each process adds the counts to the table, in one statement every
-TIDEMARK_USAGE_FLUSH_SECONDS and when the process ends, so a process that is killed loses at most what it has counted
+TIDEGAUGE_USAGE_FLUSH_SECONDS and when the process ends, so a process that is killed loses at most what it has counted
 since. Requests of a token count for its API key; those of sessions are not counted.
 """
 
@@ -45,10 +45,10 @@ ON CONFLICT (hour, prefix, state) DO UPDATE SET
 """
 
 METRICS = (
-    Counter("tidemark_key_requests", "Requests of an API key", ["key"], registry=REGISTRY),
-    Counter("tidemark_key_lookup_keys", "Keys that an API key has looked up", ["key"], registry=REGISTRY),
-    Counter("tidemark_key_sent_bytes", "Bytes of bodies sent to an API key", ["key"], registry=REGISTRY),
-    Counter("tidemark_key_refusals", "Requests of an API key refused by a 403 or 429", ["key"], registry=REGISTRY),
+    Counter("tidegauge_key_requests", "Requests of an API key", ["key"], registry=REGISTRY),
+    Counter("tidegauge_key_lookup_keys", "Keys that an API key has looked up", ["key"], registry=REGISTRY),
+    Counter("tidegauge_key_sent_bytes", "Bytes of bodies sent to an API key", ["key"], registry=REGISTRY),
+    Counter("tidegauge_key_refusals", "Requests of an API key refused by a 403 or 429", ["key"], registry=REGISTRY),
 )
 
 # Hour since the epoch, prefix, state.
@@ -80,7 +80,7 @@ def observe_state(
 
 def count(prefix: str, keys_of: Mapping[str, int], sent: int, *, requests: int = 1, refused: bool = False) -> None:
     """Count a request for each state that it reads, and an equal share of its bytes. A state of "" is none of them."""
-    if not settings.TIDEMARK_USAGE_FLUSH_SECONDS:
+    if not settings.TIDEGAUGE_USAGE_FLUSH_SECONDS:
         return
     hour, share, rest = int(time.time()) // HOUR_SECONDS, *divmod(sent, len(keys_of))
     with _lock:
@@ -117,8 +117,8 @@ def flush() -> None:
 
 
 def forget_old() -> None:
-    """Delete what is older than TIDEMARK_USAGE_KEEP_DAYS. Part of the schedule."""
-    horizon = timezone.now() - timedelta(days=settings.TIDEMARK_USAGE_KEEP_DAYS)
+    """Delete what is older than TIDEGAUGE_USAGE_KEEP_DAYS. Part of the schedule."""
+    horizon = timezone.now() - timedelta(days=settings.TIDEGAUGE_USAGE_KEEP_DAYS)
     UsageHour.objects.filter(hour__lt=horizon).delete()
 
 
@@ -182,12 +182,12 @@ class _Flusher:
         """Flush once more, and wait for it; the server has answered its last request."""
         self._stopped.set()
         if self._thread is not None:
-            self._thread.join(settings.TIDEMARK_STATEMENT_TIMEOUT_MS / 1000)
+            self._thread.join(settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS / 1000)
 
     def _run(self) -> None:
         is_stopped = False
         while not is_stopped:
-            is_stopped = self._stopped.wait(settings.TIDEMARK_USAGE_FLUSH_SECONDS)
+            is_stopped = self._stopped.wait(settings.TIDEGAUGE_USAGE_FLUSH_SECONDS)
             try:
                 flush()
             except Exception:

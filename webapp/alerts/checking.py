@@ -12,7 +12,7 @@ from webapp.alerts.notices import notify
 from webapp.alerts.rules import above_limits, findings, follow
 from webapp.states import queries
 
-LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('tidemark alerts', 0))"
+LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('tidegauge alerts', 0))"
 
 
 def check() -> bool:

@@ -74,12 +74,12 @@ ABOVE_LIMIT = [limit.verdict for limit in LIMITS.values()]
 
 NEWEST_BATCHES = """
 SELECT p.name, newest.newest_event, CASE WHEN newest.batches >= 3 THEN newest.seconds END AS seconds
-FROM tidemark.pipeline p CROSS JOIN LATERAL (
+FROM tidegauge.pipeline p CROSS JOIN LATERAL (
     SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.committed_at - b.started_at))
              FILTER (WHERE r.is_recent)::float8 AS seconds,
            count(*) FILTER (WHERE r.is_recent) AS batches,
            max(b.committed_at - (b.metrics ->> 'event_age_seconds')::float8 * interval '1 s') AS newest_event
-    FROM tidemark.batch b, LATERAL (SELECT b.committed_at > clock_timestamp() - interval '1 day' AS is_recent) r
+    FROM tidegauge.batch b, LATERAL (SELECT b.committed_at > clock_timestamp() - interval '1 day' AS is_recent) r
     WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 4 AND p.committed_txid
 ) newest
 WHERE p.name = ANY(%(names)s) AND p.reprocesses IS NULL

@@ -87,7 +87,7 @@ class AlertRuleForm(forms.ModelForm):
                 raise ValidationError(f"{address!r} is no mail address") from error
         if len(addresses) > MOST_ADDRESSES:
             raise ValidationError(f"{len(addresses)} addresses are more than {MOST_ADDRESSES}; use a mailing list")
-        if addresses and not settings.TIDEMARK_MAIL:
+        if addresses and not settings.TIDEGAUGE_MAIL:
             raise ValidationError("there is no mail server: set EMAIL_URL in web and worker, or use a webhook")
         return addresses
 

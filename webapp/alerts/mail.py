@@ -58,7 +58,7 @@ def _send_next() -> bool:
 
 def _send(notice: Notice) -> str:
     """Return why a mail was not sent; empty if it was."""
-    if not settings.TIDEMARK_MAIL:
+    if not settings.TIDEGAUGE_MAIL:
         return "there is no mail server: set EMAIL_URL"
     subject = " ".join(notice.subject.split())
     try:

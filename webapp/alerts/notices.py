@@ -113,10 +113,10 @@ def _give(webhook: Webhook, rule: AlertRule, lines: Sequence[Line], pipelines: S
 
 def _subject(lines: Sequence[Line]) -> str:
     if len(lines) == 1:
-        return f"Tidemark: {lines[0].subject}"
+        return f"Tidegauge: {lines[0].subject}"
     over = sum(line.status == Alert.OVER for line in lines)
     counts = [f"{len(lines) - over} open" if len(lines) > over else "", f"{over} over" if over else ""]
-    return f"Tidemark: {len(lines)} alerts, {', '.join(filter(None, counts))}"
+    return f"Tidegauge: {len(lines)} alerts, {', '.join(filter(None, counts))}"
 
 
 def _body(rule: AlertRule, lines: Sequence[Line]) -> str:
@@ -129,7 +129,7 @@ def _body(rule: AlertRule, lines: Sequence[Line]) -> str:
 def _text(line: Line) -> str:
     since = f"since {line.since:%Y-%m-%d %H:%M:%S} UTC"
     text = f"{line.subject}: {line.reason}, {since}" if line.status != Alert.OVER else f"{line.subject}; it was {since}"
-    if not settings.TIDEMARK_PUBLIC_URL:
+    if not settings.TIDEGAUGE_PUBLIC_URL:
         return text
     name, of = ("dashboard:state", line.state) if line.state else ("dashboard:pipeline", line.pipeline)
-    return f"{text}\n  {settings.TIDEMARK_PUBLIC_URL}{reverse(name, args=[of])}"
+    return f"{text}\n  {settings.TIDEGAUGE_PUBLIC_URL}{reverse(name, args=[of])}"

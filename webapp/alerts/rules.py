@@ -33,7 +33,7 @@ UNKNOWN_NOW = "; it is unknown now, so the alert stays open"
 # Pipeline, state and figure: the state is empty if it is about the pipeline, the figure if it is about a verdict.
 Subject = tuple[str, str, str]
 
-STATES = "SELECT name, pipeline, finding <> '' AS not_served FROM tidemark.state"
+STATES = "SELECT name, pipeline, finding <> '' AS not_served FROM tidegauge.state"
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ MOST_PERIODS = 5_000
 
 
 def forget_old() -> None:
-    """Delete what ended longer ago than TIDEMARK_ALERTS_KEEP_DAYS, and periods beyond MOST_PERIODS of a pipeline."""
-    oldest = timezone.now() - timedelta(days=settings.TIDEMARK_ALERTS_KEEP_DAYS)
+    """Delete what ended longer ago than TIDEGAUGE_ALERTS_KEEP_DAYS, and periods beyond MOST_PERIODS of a pipeline."""
+    oldest = timezone.now() - timedelta(days=settings.TIDEGAUGE_ALERTS_KEEP_DAYS)
     VerdictPeriod.objects.filter(until__lt=oldest, is_current=False).delete()
     Alert.objects.filter(ended_at__lt=oldest).delete()
     Notice.objects.filter(finished_at__lt=oldest).delete()

@@ -233,7 +233,7 @@ def _snapshot(reader: Reader, query: EntriesQuery, cursor: PageCursor | None, li
             descending=query.descending,
             after=None if cursor is None else cursor.after,
             limit=limit,
-            most_sorted=settings.TIDEMARK_SORT_MAX_KEYS,
+            most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
             measures=query.measures,
             as_of=query.batch if pinned is None else pinned[0],
         )

@@ -212,7 +212,7 @@ def events_are_elsewhere(request: HttpRequest, rest: str = "") -> HttpResponse:
     if rest == "tide" and settings.SESSION_COOKIE_NAME in request.COOKIES:
         # A page of the dashboard, which polls instead. A browser reports an error to its console, but not a 204.
         return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
-    where = settings.TIDEMARK_EVENTS_URL
+    where = settings.TIDEGAUGE_EVENTS_URL
     hint = f"they are at {where}{request.path}" if where else "have the proxy send /events/ there, or ask it directly"
     body = problem("events_elsewhere", f"events come from the events process, which this is not; {hint}")
     return _response(body, {"Cache-Control": "no-store"})

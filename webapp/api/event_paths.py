@@ -149,5 +149,5 @@ def _path(
         "security": [{"bearer": []}, {"X-Api-Key": []}],
         "responses": {"200": stream, **refusals},
     }
-    url = settings.TIDEMARK_EVENTS_URL or "/"
+    url = settings.TIDEGAUGE_EVENTS_URL or "/"
     return {"get": operation | {"servers": [{"url": url, "description": "The events process"}]}}

@@ -196,8 +196,8 @@ def stream(
         export = replicas.own_connection(opening, lambda conn: _export(conn, name, query, scope))
         opening.callback(export.close)
         headers = {
-            "Tidemark-Epoch": export.epoch,
-            "Tidemark-Txid": str(export.txid),
+            "Tidegauge-Epoch": export.epoch,
+            "Tidegauge-Txid": str(export.txid),
             "Content-Disposition": f'attachment; filename="{name}-{export.txid}.{file_format}"',
         }
         chunks = form.write(export.columns, _counted(name, _first(export.batches(), asked.get("limit"))))
@@ -215,8 +215,8 @@ def streamed(
 
 
 def set_timeouts(conn: psycopg.Connection) -> None:
-    conn.execute(f"SET statement_timeout = {settings.TIDEMARK_STATEMENT_TIMEOUT_MS:d}")
-    conn.execute(f"SET idle_in_transaction_session_timeout = {settings.TIDEMARK_STREAM_IDLE_MS:d}")
+    conn.execute(f"SET statement_timeout = {settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS:d}")
+    conn.execute(f"SET idle_in_transaction_session_timeout = {settings.TIDEGAUGE_STREAM_IDLE_MS:d}")
 
 
 def _export(conn: psycopg.Connection, name: str, query: EntriesQuery, scope: KeyScope) -> Any:

@@ -66,7 +66,7 @@ class KeysField(Member, serializers.ListField):
     expected = "a list of keys, each a list of its parts"
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(max_length=settings.TIDEMARK_LOOKUP_MAX_KEYS, **options)
+        super().__init__(max_length=settings.TIDEGAUGE_LOOKUP_MAX_KEYS, **options)
 
     def to_internal_value(self, data: Any) -> list[Any]:
         if not isinstance(data, list):
@@ -248,6 +248,6 @@ class TooManyKeysError(ParseError):
 
 
 def check_number_of_keys(keys: int) -> None:
-    limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
+    limit = settings.TIDEGAUGE_LOOKUP_MAX_KEYS
     if keys > limit:
         raise TooManyKeysError(keys, limit)

@@ -30,7 +30,7 @@ def most_folded(spec: StateSpec, measures: Sequence[str] | None) -> int:
     """Return how many keys may be folded. measures: None means all."""
     folded = [spec.measures[name] for name in measures or spec.measures if name in spec.measures]
     in_sql = all(aggregator.fold_sql for aggregator in folded)
-    most: int = settings.TIDEMARK_GROUP_MAX_KEYS
+    most: int = settings.TIDEGAUGE_GROUP_MAX_KEYS
     return most if in_sql else most // SLOWER
 
 

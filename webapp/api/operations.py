@@ -68,8 +68,8 @@ COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
 QUERY = {"keys": KEYS, "measures": ["flights"]}
 
 EXPORT_HEADERS = [
-    answer_header("Tidemark-Epoch", "The ledger's epoch", [200]),
-    answer_header("Tidemark-Txid", "The batch that the file shows", [200], int),
+    answer_header("Tidegauge-Epoch", "The ledger's epoch", [200]),
+    answer_header("Tidegauge-Txid", "The batch that the file shows", [200], int),
     answer_header("Content-Disposition", "A name for the file", [200]),
 ]
 
@@ -256,7 +256,7 @@ state_query = extend_schema(
     "`found`, `missing`, or `expired` for a key past its time to live; `value` is null unless found. `combine` merges "
     "the keys into one value instead. By default the batch is the newest one; `min_txid` waits until that batch is "
     "committed (a 503 after `wait_ms`), and `as_of` answers as after an earlier one (a 410 if that is too old).\n\n"
-    f"At most {settings.TIDEMARK_LOOKUP_MAX_KEYS} keys; more are a 400 with `max_keys`. A wrong key is a 400 with its "
+    f"At most {settings.TIDEGAUGE_LOOKUP_MAX_KEYS} keys; more are a 400 with `max_keys`. A wrong key is a 400 with its "
     "`index`.",
     request=QuerySerializer,
     responses=answers(
@@ -318,7 +318,7 @@ queries = extend_schema(
     summary="Look up keys of several states",
     description="Answers one query per state, in the order of the request, all from one committed batch; each is as in "
     "`POST /states/{name}/query`. The states must be of one pipeline, since others have no batch in common: a 400.\n\n"
-    f"At most {MAX_QUERIES} queries, and {settings.TIDEMARK_LOOKUP_MAX_KEYS} keys over all of them.",
+    f"At most {MAX_QUERIES} queries, and {settings.TIDEGAUGE_LOOKUP_MAX_KEYS} keys over all of them.",
     request=QueriesSerializer,
     responses=answers(
         200,
@@ -361,7 +361,7 @@ groups = extend_schema(
     description="The entries that have not expired, or those of a range or that meet conditions, folded into one for "
     "each value of the key columns `by`. Each measure is folded as its aggregator does: counts add, a mean is that of "
     "all events, distinct counts are unions, quantiles merge. A state of JSON values cannot be folded.\n\n"
-    "All of the range is read, so it may have 50,000 keys (`TIDEMARK_GROUP_MAX_KEYS`), and a tenth of that where a "
+    "All of the range is read, so it may have 50,000 keys (`TIDEGAUGE_GROUP_MAX_KEYS`), and a tenth of that where a "
     "measure is folded outside the database, as sketches are; beyond, the answer is a 400, `range_too_large`.",
     parameters=[GroupsParameters, *CONDITIONAL],
     responses=answers(200, GroupsSerializer, *(404, 409, 410), description="The groups.", e409=NOT_YET) | UNCHANGED,
@@ -375,7 +375,7 @@ def _export(file_format: str, label: str, content: Any, rows: str) -> Any:
         tags=["states"],
         summary=f"Export entries of a state as {label}",
         description="Sends all entries that have not expired, or those of a range, in key order and from one batch, "
-        f"whose number is in the header `Tidemark-Txid`. {rows} Key columns come first, then measures.\n\n"
+        f"whose number is in the header `Tidegauge-Txid`. {rows} Key columns come first, then measures.\n\n"
         "The size has no limit. The file is sent while it is read: an error in the middle ends the transfer without "
         "the end of chunked transfer encoding, which HTTP clients report as an incomplete answer. A client that reads "
         "nothing for a minute, or too slowly, is disconnected. An API key may have a few exports under way; one more "

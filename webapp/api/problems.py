@@ -68,14 +68,14 @@ PROBLEMS: Mapping[str, Problem] = {
     "too_many_keys": Problem(
         400,
         "Too many keys",
-        "The request has more keys than one may have (`TIDEMARK_LOOKUP_MAX_KEYS`, 1,000).",
+        "The request has more keys than one may have (`TIDEGAUGE_LOOKUP_MAX_KEYS`, 1,000).",
         "Spread the keys over several requests, each of `max_keys` at most.",
     ),
     "range_too_large": Problem(
         400,
         "Range too large",
         "Entries are sorted by a measure, or folded into groups, which reads their whole range, and it has more keys "
-        "than a request may read (`TIDEMARK_SORT_MAX_KEYS`, 1,000,000; `TIDEMARK_GROUP_MAX_KEYS`, 50,000).",
+        "than a request may read (`TIDEGAUGE_SORT_MAX_KEYS`, 1,000,000; `TIDEGAUGE_GROUP_MAX_KEYS`, 50,000).",
         "Give a `prefix`, or `from` and `to`, or read the entries in key order.",
     ),
     # 401, 403
@@ -161,13 +161,13 @@ PROBLEMS: Mapping[str, Problem] = {
     "request_too_slow": Problem(
         408,
         "Request too slow",
-        "The body of the request did not arrive in time (`TIDEMARK_REQUEST_SECONDS`).",
+        "The body of the request did not arrive in time (`TIDEGAUGE_REQUEST_SECONDS`).",
         "Send it faster, or less at a time.",
     ),
     "request_too_large": Problem(
         413,
         "Request too large",
-        "The body is larger than a request may be (`TIDEMARK_REQUEST_MAX_BYTES`, 4 MB), compressed or not.",
+        "The body is larger than a request may be (`TIDEGAUGE_REQUEST_MAX_BYTES`, 4 MB), compressed or not.",
         "Spread the keys over several requests.",
     ),
     "unsupported_media_type": Problem(
@@ -337,7 +337,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "time_limit_exceeded": Problem(
         504,
         "Time limit exceeded",
-        "The request took longer than a statement may (`TIDEMARK_STATEMENT_TIMEOUT_MS`).",
+        "The request took longer than a statement may (`TIDEGAUGE_STATEMENT_TIMEOUT_MS`).",
         "Ask for fewer keys, a shorter range, or without a search.",
     ),
 }

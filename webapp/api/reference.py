@@ -137,7 +137,7 @@ def _example(content: Schema, indent: int | None = None) -> str:
 
 
 def _curl(url: str, method: str, path: str, body: str) -> str:
-    lines = [f'curl -fsS "{url}{path}"', '-H "Authorization: Bearer $TIDEMARK_API_KEY"']
+    lines = [f'curl -fsS "{url}{path}"', '-H "Authorization: Bearer $TIDEGAUGE_API_KEY"']
     if method == "delete" or (method == "post" and not body):
         lines.insert(1, f"-X {method.upper()}")
     if body:

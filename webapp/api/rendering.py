@@ -47,7 +47,7 @@ class OrjsonParser(BaseParser):
     media_type = "application/json"
 
     def parse(self, stream, media_type=None, parser_context=None) -> Any:
-        limit = settings.TIDEMARK_REQUEST_MAX_BYTES
+        limit = settings.TIDEGAUGE_REQUEST_MAX_BYTES
         body = stream.read(limit + 1)
         encoding = parser_context["request"].META.get("HTTP_CONTENT_ENCODING", "") if parser_context else ""
         if encoding and len(body) <= limit:

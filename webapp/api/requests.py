@@ -147,7 +147,7 @@ class WhenBody(BodySerializer):
     min_txid = TxidField(help_text="answer once this batch, or a later one, is committed")
     wait_ms = NumberField(
         0,
-        lambda: settings.TIDEMARK_MAX_WAIT_MS,
+        lambda: settings.TIDEGAUGE_MAX_WAIT_MS,
         required=False,
         allow_null=True,
         help_text="milliseconds to wait for `min_txid` at most; as long as the server allows if absent",
@@ -189,7 +189,7 @@ def _when(asked: Mapping[str, Any]) -> When:
     return When(
         asked.get("as_of"),
         asked.get("min_txid"),
-        settings.TIDEMARK_MAX_WAIT_MS if wait_ms is None else wait_ms,
+        settings.TIDEGAUGE_MAX_WAIT_MS if wait_ms is None else wait_ms,
         asked.get("epoch"),
     )
 
@@ -288,7 +288,7 @@ class KeyPathParameters(RequestSerializer):
     )
     wait_ms = NumberParameter(
         0,
-        lambda: settings.TIDEMARK_MAX_WAIT_MS,
+        lambda: settings.TIDEGAUGE_MAX_WAIT_MS,
         required=False,
         help_text="Milliseconds to wait for `min_txid` at most; as long as the server allows if absent",
     )

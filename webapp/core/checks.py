@@ -8,7 +8,7 @@ from django.core.checks import CheckMessage, Warning
 
 LOOPBACK = {"127.0.0.1", "[::1]"}
 CLEARTEXT = (
-    "set TIDEMARK_HTTPS=1 where clients connect by HTTPS, so that cookies are Secure and browsers keep to HTTPS; "
+    "set TIDEGAUGE_HTTPS=1 where clients connect by HTTPS, so that cookies are Secure and browsers keep to HTTPS; "
     "without HTTPS, passwords and API keys can be read on the way; see docs/deploy.md"
 )
 
@@ -16,23 +16,23 @@ logger = logging.getLogger(__name__)
 
 
 def https(**_: Any) -> list[CheckMessage]:
-    """Warn where people seem to connect from elsewhere, and TIDEMARK_HTTPS is off."""
+    """Warn where people seem to connect from elsewhere, and TIDEGAUGE_HTTPS is off."""
     if settings.HTTPS:
         return []
     found: list[CheckMessage] = []
     if settings.BEHIND_PROXY:
         found.append(
             Warning(
-                "TIDEMARK_BEHIND_PROXY or TIDEMARK_PROXIES is set and TIDEMARK_HTTPS is off",
+                "TIDEGAUGE_BEHIND_PROXY or TIDEGAUGE_PROXIES is set and TIDEGAUGE_HTTPS is off",
                 CLEARTEXT,
-                id="tidemark.W001",
+                id="tidegauge.W001",
             )
         )
     # A name without a dot is one of this machine or of a private network, as in compose.
     elsewhere = [host for host in settings.ALLOWED_HOSTS if host == "*" or ("." in host and host not in LOOPBACK)]
     if elsewhere and not settings.DEBUG:
         named = ", ".join(elsewhere)
-        found.append(Warning(f"ALLOWED_HOSTS has {named} and TIDEMARK_HTTPS is off", CLEARTEXT, id="tidemark.W002"))
+        found.append(Warning(f"ALLOWED_HOSTS has {named} and TIDEGAUGE_HTTPS is off", CLEARTEXT, id="tidegauge.W002"))
     return found
 
 

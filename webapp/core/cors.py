@@ -1,7 +1,7 @@
 """Which pages of other origins may call the API and open event streams (CORS), in the web and the events process.
 
-Pages of TIDEMARK_CORS_ORIGINS may, with a token or an API key and never with their user's session: no answer allows
-credentials. Pages of TIDEMARK_EVENTS_ORIGINS may open event streams, also with the session. Our own lines instead of
+Pages of TIDEGAUGE_CORS_ORIGINS may, with a token or an API key and never with their user's session: no answer allows
+credentials. Pages of TIDEGAUGE_EVENTS_ORIGINS may open event streams, also with the session. Our own lines instead of
 django-cors-headers, because the events process does not run Django's middleware.
 """
 
@@ -19,7 +19,7 @@ ALLOWED_HEADERS = (
 )
 EXPOSED_HEADERS = (
     "Content-Disposition, Deprecation, ETag, Idempotent-Replayed, Link, Location, RateLimit-Limit, "
-    "RateLimit-Remaining, RateLimit-Reset, Retry-After, Sunset, Tidemark-Epoch, Tidemark-Txid, X-Request-ID"
+    "RateLimit-Remaining, RateLimit-Reset, Retry-After, Sunset, Tidegauge-Epoch, Tidegauge-Txid, X-Request-ID"
 )
 # How long a browser keeps the answer to a preflight.
 PREFLIGHT_SECONDS = 600
@@ -27,12 +27,12 @@ PREFLIGHT_SECONDS = 600
 
 def is_allowed(origin: str) -> bool:
     """Return whether pages of an origin may send tokens and API keys."""
-    return origin in settings.TIDEMARK_CORS_ORIGINS
+    return origin in settings.TIDEGAUGE_CORS_ORIGINS
 
 
 def may_use_session(origin: str) -> bool:
     """Return whether pages of an origin may open event streams with their user's session."""
-    return origin in settings.TIDEMARK_EVENTS_ORIGINS
+    return origin in settings.TIDEGAUGE_EVENTS_ORIGINS
 
 
 def api_headers(origin: str | None) -> Mapping[str, str]:
@@ -71,7 +71,7 @@ class CrossOrigin:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if not settings.TIDEMARK_CORS_ORIGINS or not request.path_info.startswith("/api/"):
+        if not settings.TIDEGAUGE_CORS_ORIGINS or not request.path_info.startswith("/api/"):
             return self._get_response(request)
         headers = api_headers(request.META.get("HTTP_ORIGIN"))
         is_preflight = request.method == "OPTIONS" and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in request.META

@@ -55,7 +55,7 @@ def policy_of(request: HttpRequest) -> str:
     is_page = match is not None and match.view_name == "docs"
     if request.path.startswith("/api/") and not is_page:
         return _API
-    return _pages(settings.TIDEMARK_EVENTS_URL)
+    return _pages(settings.TIDEGAUGE_EVENTS_URL)
 
 
 @cache

@@ -117,13 +117,13 @@ class Front:
         length = environ.get("CONTENT_LENGTH")
         if (length is None and "HTTP_TRANSFER_ENCODING" not in environ) or length == "0":
             return b""
-        if length is not None and length.isdecimal() and int(length) > settings.TIDEMARK_REQUEST_MAX_BYTES:
+        if length is not None and length.isdecimal() and int(length) > settings.TIDEGAUGE_REQUEST_MAX_BYTES:
             raise _too_large()
         try:
-            async with asyncio.timeout(settings.TIDEMARK_REQUEST_SECONDS):
+            async with asyncio.timeout(settings.TIDEGAUGE_REQUEST_SECONDS):
                 return await self._read(receive, None if length is None else int(length))
         except TimeoutError:
-            seconds = settings.TIDEMARK_REQUEST_SECONDS
+            seconds = settings.TIDEGAUGE_REQUEST_SECONDS
             detail = f"the body did not arrive within {seconds:g} seconds; send it faster, or less at a time"
             raise RefusedError("request_too_slow", detail) from None
 
@@ -140,9 +140,9 @@ class Front:
                 size += len(part)
                 self._held_bytes += len(part)
                 more = message.get("more_body", False)
-                if size > settings.TIDEMARK_REQUEST_MAX_BYTES:
+                if size > settings.TIDEGAUGE_REQUEST_MAX_BYTES:
                     raise _too_large()
-                if self._held_bytes > settings.TIDEMARK_REQUESTS_MAX_BYTES:
+                if self._held_bytes > settings.TIDEGAUGE_REQUESTS_MAX_BYTES:
                     raise RefusedError("busy", "too many large requests at once; try again shortly")
             return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
@@ -192,13 +192,13 @@ class Pace:
     def __init__(self) -> None:
         self._bytes, self._reading = 0, 0.0
         self._began = self._ends = time.monotonic()
-        self._ends += settings.TIDEMARK_STREAM_MAX_SECONDS
+        self._ends += settings.TIDEGAUGE_STREAM_MAX_SECONDS
 
     @property
     def seconds_left(self) -> float:
         self._asked = time.monotonic()
-        idle = settings.TIDEMARK_STREAM_IDLE_MS / 1000
-        earned = idle + self._bytes / settings.TIDEMARK_STREAM_MIN_BYTES_PER_SECOND - self._reading
+        idle = settings.TIDEGAUGE_STREAM_IDLE_MS / 1000
+        earned = idle + self._bytes / settings.TIDEGAUGE_STREAM_MIN_BYTES_PER_SECOND - self._reading
         return max(0.0, min(idle, earned, self._ends - self._asked))
 
     def sent(self, size: int) -> None:
@@ -286,7 +286,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _too_large() -> RefusedError:
-    limit = settings.TIDEMARK_REQUEST_MAX_BYTES
+    limit = settings.TIDEGAUGE_REQUEST_MAX_BYTES
     return RefusedError("request_too_large", f"the body is over {limit} bytes; send less at a time")
 
 

@@ -1,7 +1,7 @@
 """The views /healthz, /readyz and /metrics, and who may see the names and figures in them.
 
 `/healthz` reports whether the database answers. `/readyz` is a 503 only if nothing can be served: a stale state is
-exact as of its txid, so it is served, and reported as stale. Names and metrics need TIDEMARK_METRICS_TOKEN; if it is
+exact as of its txid, so it is served, and reported as stale. Names and metrics need TIDEGAUGE_METRICS_TOKEN; if it is
 not set, only clients on this machine may see them, and no client behind a proxy on this machine.
 """
 
@@ -29,7 +29,7 @@ from webapp.states.verdicts import Verdict, verdict
 from webapp.states.visible import of_request
 
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
-REFUSAL = "metrics require TIDEMARK_METRICS_TOKEN, as Authorization: Bearer <token>; {}\n"
+REFUSAL = "metrics require TIDEGAUGE_METRICS_TOKEN, as Authorization: Bearer <token>; {}\n"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
         return JsonResponse({"status": "unready", "reason": "the database does not answer"}, status=503)
     is_user = request.user.is_authenticated
     messages = may_observe(request) or (is_user and key_scope(request).is_unrestricted)
-    report = _report(pipelines, names=is_user or messages or settings.TIDEMARK_READYZ_NAMES, messages=messages)
+    report = _report(pipelines, names=is_user or messages or settings.TIDEGAUGE_READYZ_NAMES, messages=messages)
     return JsonResponse(report | _replicas(names=messages))
 
 
@@ -165,7 +165,7 @@ def _replicas(*, names: bool) -> dict[str, Any]:
 
 
 def may_observe(request: HttpRequest) -> bool:
-    token = settings.TIDEMARK_METRICS_TOKEN
+    token = settings.TIDEGAUGE_METRICS_TOKEN
     return has_token(request.META.get("HTTP_AUTHORIZATION", ""), token) if token else _is_local(request)
 
 
@@ -184,7 +184,7 @@ def _is_local(request: HttpRequest) -> bool:
 
 
 def _refused() -> HttpResponse:
-    if settings.TIDEMARK_METRICS_TOKEN:
+    if settings.TIDEGAUGE_METRICS_TOKEN:
         hint = "the token is wrong or missing"
         return HttpResponse(
             REFUSAL.format(hint), status=401, content_type="text/plain", headers={"WWW-Authenticate": "Bearer"}

@@ -103,7 +103,7 @@ def stored_secret_key(path: Path) -> str:
         return path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise ImproperlyConfigured(
-            f"secret key file {str(path)!r}: {error.strerror}; set SECRET_KEY, or TIDEMARK_HOME to a folder "
+            f"secret key file {str(path)!r}: {error.strerror}; set SECRET_KEY, or TIDEGAUGE_HOME to a folder "
             "that you can write to"
         ) from error
 

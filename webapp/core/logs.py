@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 # The logger of the one line per request; see middleware.py.
-REQUESTS = "tidemark.requests"
+REQUESTS = "tidegauge.requests"
 
 # A client's own request id that is accepted, so that a request can be followed from system to system.
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)

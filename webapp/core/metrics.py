@@ -28,40 +28,40 @@ disable_created_metrics()
 REGISTRY = CollectorRegistry()
 
 LOOKUP_SECONDS = Histogram(
-    "tidemark_lookup_seconds",
+    "tidegauge_lookup_seconds",
     "Time of answered lookups by phase: authenticate, parse, query, render",
     ["state", "phase"],
     buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1, 5),
     registry=REGISTRY,
 )
 LOOKUP_KEYS = Histogram(
-    "tidemark_lookup_keys",
+    "tidegauge_lookup_keys",
     "Keys per answered lookup",
     ["state"],
     buckets=(1, 10, 50, 100, 250, 500, 1000),
     registry=REGISTRY,
 )
 REQUESTS = Counter(
-    "tidemark_http_requests",
+    "tidegauge_http_requests",
     "Requests by the name of their route, or - if no route matches",
     ["route", "method", "status"],
     registry=REGISTRY,
 )
 REQUEST_SECONDS = Histogram(
-    "tidemark_http_request_seconds",
+    "tidegauge_http_request_seconds",
     "Time from a request's arrival in this process to its answer, of a stream to its end",
     ["route"],
     buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30),
     registry=REGISTRY,
 )
 RATE_LIMITED = Counter(
-    "tidemark_rate_limited_requests",
+    "tidegauge_rate_limited_requests",
     "Requests refused by a rate limit",
     ["route"],
     registry=REGISTRY,
 )
-REPLICA_READS = Counter("tidemark_replica_reads", "Requests that a replica answered", ["replica"], registry=REGISTRY)
-EXPORT_ROWS = Counter("tidemark_export_rows", "Rows sent by streamed answers", ["state"], registry=REGISTRY)
+REPLICA_READS = Counter("tidegauge_replica_reads", "Requests that a replica answered", ["replica"], registry=REGISTRY)
+EXPORT_ROWS = Counter("tidegauge_export_rows", "Rows sent by streamed answers", ["state"], registry=REGISTRY)
 
 # The label `state` of a lookup in several states.
 SEVERAL = "*"

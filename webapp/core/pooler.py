@@ -34,7 +34,7 @@ NO_LIMIT = (
 
 
 class PoolerError(ImproperlyConfigured):
-    """A connection pooler is where it cannot be, or its sessions have other settings than Tidemark needs."""
+    """A connection pooler is where it cannot be, or its sessions have other settings than Tidegauge needs."""
 
 
 class NoSessionError(PoolerError):
@@ -58,7 +58,7 @@ def prepare(conn: psycopg.Connection[Any]) -> None:
     if not is_pooled(conn):
         session.prepare(conn)
         return
-    conn.prepare_threshold = settings.TIDEMARK_POOLED_PREPARE_AFTER or None
+    conn.prepare_threshold = settings.TIDEGAUGE_POOLED_PREPARE_AFTER or None
     for name in KEPT_PER_CLIENT:
         conn.execute("SELECT set_config(%s, %s, false)", [name, session.SETTINGS[name]])
     _check_settings(conn)
@@ -87,7 +87,7 @@ def limit_statements(connection: Any, **_: Any) -> None:
     """Limit the time of statements in each new connection of Django; through a pooler the role's limit counts."""
     conn = connection.connection
     if not is_pooled(conn):
-        conn.execute(f"SET statement_timeout = {settings.TIDEMARK_STATEMENT_TIMEOUT_MS:d}")
+        conn.execute(f"SET statement_timeout = {settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS:d}")
         return
     if not settings.DATABASE_DIRECT_URL:
         logger.error(REFUSAL.format(work="an export"))

@@ -125,10 +125,10 @@ class Pool:
 
 def pools() -> Mapping[str, Pool]:
     sizes = {
-        "lookups": settings.TIDEMARK_LOOKUP_THREADS,
-        "pages": settings.TIDEMARK_PAGE_THREADS,
-        "searches": settings.TIDEMARK_SEARCH_THREADS,
-        "exports": settings.TIDEMARK_EXPORT_THREADS,
+        "lookups": settings.TIDEGAUGE_LOOKUP_THREADS,
+        "pages": settings.TIDEGAUGE_PAGE_THREADS,
+        "searches": settings.TIDEGAUGE_SEARCH_THREADS,
+        "exports": settings.TIDEGAUGE_EXPORT_THREADS,
         "checks": STATUS_THREADS,
     }
     return {name: Pool(name, threads) for name, threads in sizes.items()}

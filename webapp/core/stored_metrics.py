@@ -24,10 +24,10 @@ QUANTILES = (0.5, 0.9, 1.0)
 
 
 class StoredMetrics(Collector):
-    """While the database is unavailable, tidemark_database_up is 0 and all other metrics are absent."""
+    """While the database is unavailable, tidegauge_database_up is 0 and all other metrics are absent."""
 
     def collect(self) -> Iterator[Metric]:
-        up = _gauge("tidemark_database_up", "1 while the database answers")
+        up = _gauge("tidegauge_database_up", "1 while the database answers")
         try:
             families = list(_families(system_snapshot(), state_summaries()))
             up.add_metric([], 1)
@@ -45,8 +45,8 @@ class ReplicaMetrics(Collector):
     """How the read replicas stand for this process."""
 
     def collect(self) -> Iterator[Metric]:
-        used = _gauge("tidemark_replica_used", "1 while a replica answers, 0 while it is left out", "replica")
-        lag = _gauge("tidemark_replica_lag_seconds", "For how long a replica may lack what was committed", "replica")
+        used = _gauge("tidegauge_replica_used", "1 while a replica answers, 0 while it is left out", "replica")
+        lag = _gauge("tidegauge_replica_lag_seconds", "For how long a replica may lack what was committed", "replica")
         for standing in replicas.configured.standings():
             used.add_metric([standing.name], standing.is_used)
             if standing.lag_seconds is not None:
@@ -67,17 +67,17 @@ def _families(snapshot: SystemSnapshot, states: list[StateSummary]) -> Iterator[
 
 
 def _pipelines(snapshot: SystemSnapshot) -> Iterator[Metric]:
-    committed = _gauge("tidemark_committed_txid", "Txid of the committed batch", "pipeline")
-    freshness = _gauge("tidemark_freshness_seconds", "Age of the committed batch's time", "pipeline")
-    since = _gauge("tidemark_seconds_since_commit", "Time since the last commit", "pipeline")
-    lag = _gauge("tidemark_lag_seconds", "Age of the oldest input not counted yet", "pipeline")
-    pending = _gauge("tidemark_pending_input", "Input not read yet, in the source's unit", "pipeline", "unit")
-    rate = _gauge("tidemark_rows_per_second", "Rows counted per second in recent batches", "pipeline")
-    status = _gauge("tidemark_driver_status", "1 for the status the driver is in", "pipeline", "status")
-    verdicts = _gauge("tidemark_pipeline_verdict", "1 for the verdict on the pipeline", "pipeline", "verdict")
-    rejected = _gauge("tidemark_rejected_share", "Dead letters of the rows of recent batches", "pipeline")
-    failures = _gauge("tidemark_driver_failures", "Failures in a row", "pipeline")
-    reprocessing = _gauge("tidemark_reprocessing", "1 during a reprocess", "pipeline")
+    committed = _gauge("tidegauge_committed_txid", "Txid of the committed batch", "pipeline")
+    freshness = _gauge("tidegauge_freshness_seconds", "Age of the committed batch's time", "pipeline")
+    since = _gauge("tidegauge_seconds_since_commit", "Time since the last commit", "pipeline")
+    lag = _gauge("tidegauge_lag_seconds", "Age of the oldest input not counted yet", "pipeline")
+    pending = _gauge("tidegauge_pending_input", "Input not read yet, in the source's unit", "pipeline", "unit")
+    rate = _gauge("tidegauge_rows_per_second", "Rows counted per second in recent batches", "pipeline")
+    status = _gauge("tidegauge_driver_status", "1 for the status the driver is in", "pipeline", "status")
+    verdicts = _gauge("tidegauge_pipeline_verdict", "1 for the verdict on the pipeline", "pipeline", "verdict")
+    rejected = _gauge("tidegauge_rejected_share", "Dead letters of the rows of recent batches", "pipeline")
+    failures = _gauge("tidegauge_driver_failures", "Failures in a row", "pipeline")
+    reprocessing = _gauge("tidegauge_reprocessing", "1 during a reprocess", "pipeline")
     for one in snapshot.pipelines:
         name = [one.name]
         committed.add_metric(name, one.committed_txid)
@@ -104,9 +104,9 @@ def _pipelines(snapshot: SystemSnapshot) -> Iterator[Metric]:
 
 
 def _totals(pipelines: list[PipelineStatus]) -> Iterator[Metric]:
-    letters = _counter("tidemark_dead_letters", "Input that could not be counted", "pipeline")
-    late = _counter("tidemark_late_events", "Events that arrived after the watermark", "pipeline")
-    dropped = _counter("tidemark_dropped_events", "Late events that were left out", "pipeline")
+    letters = _counter("tidegauge_dead_letters", "Input that could not be counted", "pipeline")
+    late = _counter("tidegauge_late_events", "Events that arrived after the watermark", "pipeline")
+    dropped = _counter("tidegauge_dropped_events", "Late events that were left out", "pipeline")
     for one in pipelines:
         letters.add_metric([one.name], one.dead_letters)
         late.add_metric([one.name], one.late)
@@ -115,12 +115,12 @@ def _totals(pipelines: list[PipelineStatus]) -> Iterator[Metric]:
 
 
 def _batches(batches: dict[str, list[BatchSummary]]) -> Iterator[Metric]:
-    last = _gauge("tidemark_last_batch_seconds", "Duration of the committed batch", "pipeline")
-    rows = _gauge("tidemark_last_batch_rows", "Rows of the committed batch", "pipeline")
+    last = _gauge("tidegauge_last_batch_seconds", "Duration of the committed batch", "pipeline")
+    rows = _gauge("tidegauge_last_batch_rows", "Rows of the committed batch", "pipeline")
     recent = _gauge(
-        "tidemark_recent_batch_seconds", "Durations of the last 50 batches, by quantile", "pipeline", "quantile"
+        "tidegauge_recent_batch_seconds", "Durations of the last 50 batches, by quantile", "pipeline", "quantile"
     )
-    retried = _gauge("tidemark_recent_batch_retries", "Batches with a retry, of the last 50", "pipeline")
+    retried = _gauge("tidegauge_recent_batch_retries", "Batches with a retry, of the last 50", "pipeline")
     for pipeline, every in batches.items():
         committed = [batch for batch in every if batch.status == "committed" and batch.seconds is not None]
         retried.add_metric([pipeline], sum(batch.attempt > 1 for batch in every))
@@ -134,8 +134,8 @@ def _batches(batches: dict[str, list[BatchSummary]]) -> Iterator[Metric]:
 
 
 def _states(states: list[StateSummary]) -> Iterator[Metric]:
-    keys = _gauge("tidemark_state_keys", "Keys of a state, estimated if it is large", "state", "pipeline", "backend")
-    size = _gauge("tidemark_state_bytes", "Table, indexes and changelog of a state", "state", "pipeline", "backend")
+    keys = _gauge("tidegauge_state_keys", "Keys of a state, estimated if it is large", "state", "pipeline", "backend")
+    size = _gauge("tidegauge_state_bytes", "Table, indexes and changelog of a state", "state", "pipeline", "backend")
     for one in states:
         labels = [one.name, one.pipeline, one.backend]
         keys.add_metric(labels, one.keys_estimate)
@@ -144,8 +144,8 @@ def _states(states: list[StateSummary]) -> Iterator[Metric]:
 
 
 def _maintenance(snapshot: SystemSnapshot) -> Iterator[Metric]:
-    runs = _gauge("tidemark_maintenance_runs", "Stored maintenance runs by status", "kind", "status")
-    success = _gauge("tidemark_maintenance_last_success_age_seconds", "Time since the last run that succeeded", "kind")
+    runs = _gauge("tidegauge_maintenance_runs", "Stored maintenance runs by status", "kind", "status")
+    success = _gauge("tidegauge_maintenance_last_success_age_seconds", "Time since the last run that succeeded", "kind")
     counts = {(each.kind, each.status): each.count for each in snapshot.runs}
     for kind in MaintenanceRun.Kind.values:
         for status in MaintenanceRun.Status.values:
@@ -154,14 +154,14 @@ def _maintenance(snapshot: SystemSnapshot) -> Iterator[Metric]:
         if each.status == MaintenanceRun.Status.DONE and each.last is not None:
             success.add_metric([each.kind], age(each.last, snapshot.at))
     yield from (runs, success)
-    deviations = _gauge("tidemark_audit_deviations", "Keys that deviated in the newest audit of a state", "state")
+    deviations = _gauge("tidegauge_audit_deviations", "Keys that deviated in the newest audit of a state", "state")
     for state, keys in snapshot.deviations.items():
         deviations.add_metric([state], keys)
     yield deviations
 
 
 def _members(snapshot: SystemSnapshot) -> Metric:
-    members = _gauge("tidemark_members", "Processes that report that they are alive", "role", "healthy")
+    members = _gauge("tidegauge_members", "Processes that report that they are alive", "role", "healthy")
     for role in ("driver", "worker"):
         for healthy in (True, False):
             alike = [one for one in snapshot.members if one.role == role and one.healthy is healthy]
@@ -170,9 +170,9 @@ def _members(snapshot: SystemSnapshot) -> Metric:
 
 
 def _webhooks(snapshot: SystemSnapshot) -> Iterator[Metric]:
-    waiting = _gauge("tidemark_webhook_pending", "Messages not delivered yet", "webhook")
-    oldest = _gauge("tidemark_webhook_pending_seconds", "Age of the oldest message not delivered yet", "webhook")
-    dead = _gauge("tidemark_webhook_dead", "Messages that were given up", "webhook")
+    waiting = _gauge("tidegauge_webhook_pending", "Messages not delivered yet", "webhook")
+    oldest = _gauge("tidegauge_webhook_pending_seconds", "Age of the oldest message not delivered yet", "webhook")
+    dead = _gauge("tidegauge_webhook_dead", "Messages that were given up", "webhook")
     for each in snapshot.webhooks:
         waiting.add_metric([each.webhook], each.pending)
         dead.add_metric([each.webhook], each.dead)

@@ -26,7 +26,7 @@ SIZES_SECONDS = 15.0
 RECENT_BATCHES = 50
 
 MAINTENANCE = """
-SELECT kind, status, count(*), max(finished_at) FROM tidemark.maintenance_run GROUP BY kind, status ORDER BY 1, 2
+SELECT kind, status, count(*), max(finished_at) FROM tidegauge.maintenance_run GROUP BY kind, status ORDER BY 1, 2
 """
 
 

@@ -171,7 +171,7 @@ def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPag
         after=query.position,
         # One more than is shown, to know whether there is a next page.
         limit=PAGE_ENTRIES + 1,
-        most_sorted=settings.TIDEMARK_SORT_MAX_KEYS,
+        most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
         as_of=query.as_of,
     )
     found = snapshot.parsed()
@@ -188,7 +188,7 @@ def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> 
         order_by=measure,
         descending=True,
         limit=TOP_KEYS,
-        most_sorted=settings.TIDEMARK_SORT_MAX_KEYS,
+        most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
         measures=[measure],
         as_of=query.as_of,
     )

@@ -11,7 +11,7 @@ from django.conf import settings
 CLICKS = """\
 import os
 
-from tidemark import Count, KafkaTopics, Pipeline, StateSpec, Stream, tumbling
+from tidegauge import Count, KafkaTopics, Pipeline, StateSpec, Stream, tumbling
 
 CLICKED = StateSpec(
     "clicked",
@@ -29,7 +29,7 @@ def clicks() -> Pipeline:
     return Pipeline("clicks", [per_minute.persistent_aggregate(CLICKED)])
 """
 STOCK = """\
-from tidemark import Pipeline, PostgresChanges, RowCount, StateSpec, Stream, Sum
+from tidegauge import Pipeline, PostgresChanges, RowCount, StateSpec, Stream, Sum
 
 STOCK = StateSpec(
     "stock",
@@ -58,27 +58,27 @@ class Way:
 
 
 def ways() -> list[Way]:
-    tidemark = "python manage.py" if (settings.BASE_DIR / "manage.py").exists() else "tidemark"
+    tidegauge = "python manage.py" if (settings.BASE_DIR / "manage.py").exists() else "tidegauge"
     return [
         Way(
             "demo",
             "Demo data",
             "Two pipelines stream a year of flights into six states. It serves a dashboard of its own at port 8001; "
             "the pipelines appear here, too. An installed package needs its extra `demo`.",
-            f"{tidemark} demo --port 8001",
+            f"{tidegauge} demo --port 8001",
         ),
         Way(
             "folder",
             "A folder of yours",
             "Counts the words of text files. Move more files into the folder while it runs.",
             f"mkdir -p notes && echo 'to be or not to be' > notes/1.txt\n"
-            f"{tidemark} run_pipeline word_count --input notes",
+            f"{tidegauge} run_pipeline word_count --input notes",
         ),
         Way(
             "kafka",
             "Kafka",
             'Counts JSON messages of the topic `clicks`, such as {"page": "/", "at": "2026-01-31T10:00:00Z"}.',
-            f"KAFKA_SERVERS=localhost:9092 {tidemark} run_pipeline clicks:clicks",
+            f"KAFKA_SERVERS=localhost:9092 {tidegauge} run_pipeline clicks:clicks",
             "clicks.py",
             CLICKS,
         ),
@@ -87,7 +87,7 @@ def ways() -> list[Way]:
             "A table",
             "Follows each change of `public.products` in the database of DATABASE_URL; the table needs the columns "
             "product, shelf and pieces, and REPLICA IDENTITY FULL, its server `wal_level = logical`.",
-            f"{tidemark} run_pipeline stock:stock",
+            f"{tidegauge} run_pipeline stock:stock",
             "stock.py",
             STOCK,
         ),

@@ -33,7 +33,7 @@ STATES = """
 SELECT name, pipeline, declared -> 'inputs' AS inputs,
        CASE WHEN finding <> '' THEN 'not served' WHEN last_fed_txid IS NOT NULL THEN 'not fed' ELSE 'served' END
            AS status
-FROM tidemark.state ORDER BY pipeline, name
+FROM tidegauge.state ORDER BY pipeline, name
 """
 
 Row = Mapping[str, Any]

@@ -155,9 +155,9 @@ def _check_host(request: Request) -> None:
     if origin is None or cors.may_use_session(origin) or origin.partition("://")[2] == host:
         return
     if not cors.is_allowed(origin):
-        raise PermissionDenied("pages of this origin may not subscribe; see TIDEMARK_CORS_ORIGINS")
+        raise PermissionDenied("pages of this origin may not subscribe; see TIDEGAUGE_CORS_ORIGINS")
     if api_key(request) is None:
-        raise PermissionDenied("pages of this origin may subscribe with a token alone; see TIDEMARK_EVENTS_ORIGINS")
+        raise PermissionDenied("pages of this origin may subscribe with a token alone; see TIDEGAUGE_EVENTS_ORIGINS")
 
 
 def _last_id(request: Request) -> EventId | None:

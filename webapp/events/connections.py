@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from webapp.events.auth import Authorized, Refused, authorize
 from webapp.events.broker import EVERY_PIPELINE, TRANSIENT, CommitListener, CommitSignals, SharedReads
 from webapp.events.deltas import CommitsCursor, commits_delta
@@ -91,7 +91,7 @@ class Connections:
                 await stream.run()
             except TimeoutError:
                 DROPPED.inc()
-            except TidemarkError as error:
+            except TidegaugeError as error:
                 # The state was dropped or has changed; the client gets the reason when it reconnects.
                 logger.info("stream ended: %s", error)
             finally:
@@ -100,7 +100,7 @@ class Connections:
     @contextmanager
     def limited(self, caller: str):
         """Count a client. Raises TooManyClientsError if the process, or this caller, has as many as allowed."""
-        limit, per_caller = settings.TIDEMARK_EVENTS_MAX_CLIENTS, settings.TIDEMARK_EVENTS_MAX_CLIENTS_EACH
+        limit, per_caller = settings.TIDEGAUGE_EVENTS_MAX_CLIENTS, settings.TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH
         if self._callers.total() >= limit:
             raise TooManyClientsError(f"this process has {limit} clients, its limit; try again later", None)
         if self._callers[caller] >= per_caller:

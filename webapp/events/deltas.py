@@ -33,12 +33,12 @@ NO_CHANGELOG = "the state keeps no changelog, so the batches since then are not 
 
 # Besides the commit, what pages show of a driver and its pipeline, for which there is no notification.
 PIPELINES = """
-SELECT p.name, p.committed_txid, p.committed_attempt, p.epoch, tidemark.has_driver(p.name), d.status,
+SELECT p.name, p.committed_txid, p.committed_attempt, p.epoch, tidegauge.has_driver(p.name), d.status,
        d.failures, w.paused,
-       (SELECT array_agg(s.name) FROM tidemark.state s WHERE s.pipeline = p.name)
-FROM tidemark.pipeline p
-LEFT JOIN tidemark.driver d ON d.pipeline = p.name
-LEFT JOIN tidemark.pipeline_wish w ON w.pipeline = p.name
+       (SELECT array_agg(s.name) FROM tidegauge.state s WHERE s.pipeline = p.name)
+FROM tidegauge.pipeline p
+LEFT JOIN tidegauge.driver d ON d.pipeline = p.name
+LEFT JOIN tidegauge.pipeline_wish w ON w.pipeline = p.name
 WHERE p.reprocesses IS NULL
 """
 
@@ -164,7 +164,7 @@ class StateReads:
     def changes(self, after: int, batches: int = PAGE_BATCHES) -> Changes:
         wanted = self.subscription
         selection: dict[str, Any] = {"keys": wanted.keys, "prefix": wanted.prefix, "measures": wanted.measures}
-        limit = settings.TIDEMARK_EVENTS_MAX_CHANGES
+        limit = settings.TIDEGAUGE_EVENTS_MAX_CHANGES
         return changes(self.conn, self.spec, after, self._published(), **selection, limit=limit, most_batches=batches)
 
     def _published(self) -> int | None:
@@ -219,7 +219,7 @@ def _follow(reads: StateReads, cursor: Cursor) -> Delta:
 def gap(now: Changes, cursor: Cursor) -> str | None:
     """Return why the batches after the cursor cannot be sent; None if they can."""
     reason = now.gap(cursor.txid, cursor.attempt, cursor.catalog_version, cursor.event_id.epoch)
-    limit = settings.TIDEMARK_EVENTS_MAX_BATCHES
+    limit = settings.TIDEGAUGE_EVENTS_MAX_BATCHES
     if reason is None and now.txid - cursor.txid > limit:
         return f"more than {limit} batches were committed since batch {cursor.txid}"
     return reason

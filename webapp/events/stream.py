@@ -19,10 +19,10 @@ from webapp.events import deltas
 from webapp.events.broker import CommitSignals, SharedReads
 from webapp.events.deltas import Delta, EventId
 
-CLIENTS = Gauge("tidemark_sse_clients", "Clients connected now", multiprocess_mode="livesum", registry=REGISTRY)
-EVENTS = Counter("tidemark_sse_events", "Events sent to clients, by event type", ["event"], registry=REGISTRY)
+CLIENTS = Gauge("tidegauge_sse_clients", "Clients connected now", multiprocess_mode="livesum", registry=REGISTRY)
+EVENTS = Counter("tidegauge_sse_events", "Events sent to clients, by event type", ["event"], registry=REGISTRY)
 DROPPED = Counter(
-    "tidemark_sse_dropped", "Clients disconnected because they read nothing for too long", registry=REGISTRY
+    "tidegauge_sse_dropped", "Clients disconnected because they read nothing for too long", registry=REGISTRY
 )
 
 # Random, so that the clients of a server that has stopped do not all reconnect at once.
@@ -87,7 +87,7 @@ class EventStream:
 
     async def _follow(self) -> None:
         reading: asyncio.Task[Delta] | None = None
-        beat_at = time.monotonic() + settings.TIDEMARK_EVENTS_HEARTBEAT_SECONDS
+        beat_at = time.monotonic() + settings.TIDEGAUGE_EVENTS_HEARTBEAT_SECONDS
         while not self._ended:
             if reading is None and self._count != self._signals.count(self._reads.pipeline):
                 reading = self._read()
@@ -121,7 +121,7 @@ class EventStream:
 
     @property
     def _pause_seconds(self) -> float:
-        usual: float = settings.TIDEMARK_EVENTS_HEARTBEAT_SECONDS
+        usual: float = settings.TIDEGAUGE_EVENTS_HEARTBEAT_SECONDS
         return usual if self._is_authorized else min(usual, AUTHORIZE_AGAIN_SECONDS)
 
     async def _beat(self) -> None:
@@ -138,7 +138,7 @@ class EventStream:
 
     async def _write(self, body: bytes) -> None:
         message = {"type": "http.response.body", "body": body, "more_body": True}
-        async with asyncio.timeout(settings.TIDEMARK_EVENTS_SLOW_SECONDS):
+        async with asyncio.timeout(settings.TIDEGAUGE_EVENTS_SLOW_SECONDS):
             await self._send(message)
 
     async def _wait(self, seconds: float) -> None:

@@ -73,7 +73,7 @@ def state_subscription(name: str, parameters: Mapping[str, Sequence[str]], scope
 
 
 def _pipeline_and_spec(conn: psycopg.Connection, name: str) -> tuple[str, StateSpec]:
-    row = conn.execute("SELECT pipeline FROM tidemark.state WHERE name = %s", [name]).fetchone()
+    row = conn.execute("SELECT pipeline FROM tidegauge.state WHERE name = %s", [name]).fetchone()
     spec = readers.reader(conn, name).spec
     if row is None:
         raise UnknownStateError(f"state {name!r} does not exist")
@@ -84,7 +84,7 @@ def _keys(spec: StateSpec, parameters: Mapping[str, Sequence[str]], scope: KeySc
     keys = _list(parameters, "keys")
     if keys is None:
         return None
-    limit = settings.TIDEMARK_LOOKUP_MAX_KEYS
+    limit = settings.TIDEGAUGE_LOOKUP_MAX_KEYS
     if len(keys) > limit:
         raise TooManyKeysError(len(keys), limit, "use several streams")
     return tuple(dict.fromkeys(spec.check_keys(typed_keys(spec, keys, scope))))

@@ -13,7 +13,7 @@ from webapp.saved_queries.models import SavedQuery
 from webapp.states import readers
 from webapp.states.visible import Visible
 
-PIPELINES = "SELECT name, pipeline FROM tidemark.state WHERE name = ANY(%s) ORDER BY name"
+PIPELINES = "SELECT name, pipeline FROM tidegauge.state WHERE name = ANY(%s) ORDER BY name"
 
 
 class UnknownQueryError(APIException):

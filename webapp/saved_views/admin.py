@@ -25,7 +25,7 @@ class SavedViewAdmin(AuditedEdits, ReadOnlyAdmin):
     view_on_site = False  # what others have not shared, it does not open
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return request.user.has_perm("tidemark_saved_views.delete_savedview")
+        return request.user.has_perm("tidegauge_saved_views.delete_savedview")
 
     @display(description="Question")
     def asked(self, view: SavedView) -> SafeString:

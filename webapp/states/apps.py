@@ -10,7 +10,7 @@ from webapp.core import pooler
 
 class StatesConfig(AppConfig):
     name = "webapp.states"
-    verbose_name = "Tidemark"
+    verbose_name = "Tidegauge"
 
     def ready(self) -> None:
         from webapp.core.checks import https

@@ -124,9 +124,9 @@ SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 
        b.batch_time, b.committed_at, extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
        b.rows_in, coalesce(b.keys_written, '{}') AS keys_written, b.dead_letters, b.late, b.dropped,
        coalesce(b.tasks, '{}') AS tasks, b.watermark, b.metrics, b.epoch
-FROM tidemark.pipeline p
+FROM tidegauge.pipeline p
 CROSS JOIN LATERAL (
-    SELECT * FROM tidemark.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
+    SELECT * FROM tidegauge.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
 ) b
 WHERE (%(name)s::text IS NULL OR p.name = %(name)s) AND p.reprocesses IS NULL
 ORDER BY b.pipeline, b.txid DESC
@@ -135,9 +135,9 @@ ORDER BY b.pipeline, b.txid DESC
 RATES = """
 SELECT p.name AS pipeline, b.committed_at,
        coalesce(b.rows_in / nullif(extract(epoch FROM b.committed_at - b.started_at), 0), 0)::float8 AS rows_per_second
-FROM tidemark.pipeline p
+FROM tidegauge.pipeline p
 CROSS JOIN LATERAL (
-    SELECT b.committed_at, b.started_at, b.rows_in FROM tidemark.batch b
+    SELECT b.committed_at, b.started_at, b.rows_in FROM tidegauge.batch b
     WHERE b.pipeline = p.name AND b.txid <= p.committed_txid ORDER BY b.txid DESC LIMIT %(limit)s
 ) b
 WHERE p.name = ANY(%(names)s) AND b.committed_at IS NOT NULL

@@ -202,7 +202,7 @@ def _expiry_effect(plan: Plan) -> str:
 
 
 def _audit_effect(plan: Plan) -> str:
-    return "none: it has no changelog" if plan.is_idle else f"compare {settings.TIDEMARK_AUDIT_KEYS:,} keys or more"
+    return "none: it has no changelog" if plan.is_idle else f"compare {settings.TIDEGAUGE_AUDIT_KEYS:,} keys or more"
 
 
 def _compaction_notes() -> list[str]:

@@ -141,7 +141,7 @@ def letter_groups(pipeline: str, chosen: LetterFilter) -> LetterGroups:
 
 
 CHOSEN = f"""
-l.pipeline = %(pipeline)s AND l.txid <= (SELECT p.committed_txid FROM tidemark.pipeline p WHERE p.name = %(pipeline)s)
+l.pipeline = %(pipeline)s AND l.txid <= (SELECT p.committed_txid FROM tidegauge.pipeline p WHERE p.name = %(pipeline)s)
 AND (%(state)s::text IS NULL OR l.state = %(state)s) AND (%(txid)s::bigint IS NULL OR l.txid = %(txid)s)
 AND (%(pattern)s::text IS NULL OR {HAS_PATTERN})
 """  # noqa: S608  fixed texts
@@ -152,7 +152,7 @@ left(l.record::text, {RECORD_CHARACTERS}) AS record
 """
 
 LETTERS = f"""
-SELECT {SUMMARY} FROM tidemark.dead_letter l
+SELECT {SUMMARY} FROM tidegauge.dead_letter l
 WHERE {CHOSEN} AND (%(before_txid)s::bigint IS NULL OR
     (l.txid <= %(before_txid)s AND (l.txid, l.id) < (%(before_txid)s, %(before_id)s)))
 ORDER BY l.txid DESC, l.id DESC LIMIT %(limit)s
@@ -166,7 +166,7 @@ EXPORTED = {
 }  # fmt: skip
 
 EXPORT = f"""
-SELECT {", ".join(f"l.{column}" for column in EXPORTED)} FROM tidemark.dead_letter l
+SELECT {", ".join(f"l.{column}" for column in EXPORTED)} FROM tidegauge.dead_letter l
 WHERE {CHOSEN} ORDER BY l.txid DESC, l.id DESC LIMIT %(limit)s
 """  # noqa: S608  fixed texts
 
@@ -176,7 +176,7 @@ WITH looked AS MATERIALIZED (
     SELECT l.id, l.state, l.reason, l.at, coalesce(l.replay_txid <= p.committed_txid, false) AS is_replayed,
         l.replay_at IS NOT NULL AS is_requested,
         l.state = '' AND l.record IS NOT NULL AND l.counted_by = '' AND l.replay_at IS NULL AS is_replayable
-    FROM tidemark.dead_letter l JOIN tidemark.pipeline p ON p.name = l.pipeline
+    FROM tidegauge.dead_letter l JOIN tidegauge.pipeline p ON p.name = l.pipeline
     WHERE {CHOSEN} ORDER BY l.txid DESC, l.id DESC LIMIT %(limit)s
 ), patterns AS MATERIALIZED (
     SELECT l.reason, {REASON_PATTERN} AS pattern FROM (SELECT DISTINCT reason FROM looked) l
@@ -198,7 +198,7 @@ WITH looked AS MATERIALIZED (
 )
 SELECT g.pattern, g.letters, g.first_at, g.last_at, g.replayable, g.waiting, g.replayed, g.trend, g.grouped, g.groups,
     s.since, s.until, {SUMMARY}
-FROM grouped g CROSS JOIN span s JOIN tidemark.dead_letter l ON l.id = g.example
+FROM grouped g CROSS JOIN span s JOIN tidegauge.dead_letter l ON l.id = g.example
 ORDER BY g.letters DESC, g.pattern
 """  # noqa: S608  fixed texts
 

@@ -5,13 +5,13 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from webapp.states.models import IdempotencyKey, MaintenanceRun
 
 KEEP = timedelta(hours=24)
 
 
-class IdempotencyKeyReusedError(TidemarkError):
+class IdempotencyKeyReusedError(TidegaugeError):
     """The idempotency key was sent with another request: send this one with another key."""
 
 

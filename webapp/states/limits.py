@@ -26,8 +26,8 @@ class Limits:
 def limits_of(pipeline: str) -> Limits:
     own = own_limits().get(pipeline) or Limits(None, None)
     return Limits(
-        settings.TIDEMARK_STALE_AFTER_SECONDS if own.stale_seconds is None else own.stale_seconds,
-        settings.TIDEMARK_REJECTED_SHARE if own.rejected_share is None else own.rejected_share,
+        settings.TIDEGAUGE_STALE_AFTER_SECONDS if own.stale_seconds is None else own.stale_seconds,
+        settings.TIDEGAUGE_REJECTED_SHARE if own.rejected_share is None else own.rejected_share,
     )
 
 

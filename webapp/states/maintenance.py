@@ -61,7 +61,7 @@ class Plan:
 
 def keeps() -> timedelta:
     """Return how far back compaction leaves the past alone."""
-    return timedelta(hours=settings.TIDEMARK_CHANGELOG_KEEP_HOURS)
+    return timedelta(hours=settings.TIDEGAUGE_CHANGELOG_KEEP_HOURS)
 
 
 def plans(kind: str, names: Sequence[str]) -> list[Plan]:
@@ -86,9 +86,9 @@ def older_than(state: StateSummary, ttl: timedelta) -> int | None:
 
 HORIZONS = sql.SQL("""
 SELECT s.name, b.txid, b.batch_time, greatest(s.oldest_txid, s.since_txid, first.txid) FROM {ledger}
-CROSS JOIN LATERAL (SELECT min(o.txid) AS txid FROM tidemark.batch o WHERE o.pipeline = p.name) first
+CROSS JOIN LATERAL (SELECT min(o.txid) AS txid FROM tidegauge.batch o WHERE o.pipeline = p.name) first
 CROSS JOIN LATERAL (
-    SELECT b.txid, b.batch_time FROM tidemark.batch b
+    SELECT b.txid, b.batch_time FROM tidegauge.batch b
     WHERE b.pipeline = p.name AND b.txid < p.committed_txid AND b.batch_time <= now() - %s::interval
     ORDER BY b.txid DESC LIMIT 1
 ) b
@@ -102,7 +102,7 @@ def _horizons(names: Sequence[str]) -> Horizons:
 
 
 def _expired(states: Sequence[StateSummary]) -> dict[str, tuple[int, int]]:
-    at_hand = sql.SQL("tidemark.ttl_at_hand({})")
+    at_hand = sql.SQL("tidegauge.ttl_at_hand({})")
     return _counts(
         {
             state.name: _dead(state, at_hand.format(sql.Literal(state.name)))
@@ -116,7 +116,7 @@ def _dead(state: StateSummary, ttl: sql.Composable) -> sql.Composed:
     """Return the count of the expired rows, and of all."""
     counts = "count(*) FILTER (WHERE NOT {}), count(*) FROM {} t CROSS JOIN (SELECT {} AS ttl) at_hand"
     return sql.SQL(counts + " WHERE NOT t.removed").format(
-        live_sql("t", sql.SQL("at_hand.ttl"), NOW), sql.Identifier("tidemark_state", state.name), ttl
+        live_sql("t", sql.SQL("at_hand.ttl"), NOW), sql.Identifier("tidegauge_state", state.name), ttl
     )
 
 
@@ -135,14 +135,14 @@ def _replaced(state: StateSummary, horizon: int, time: datetime, oldest: int) ->
     counts = (
         "count(*) FILTER (WHERE t.txid <= {horizon} AND (t.txid < t.newest OR NOT {live})), count(*) FROM ("
         "SELECT txid, removed, updated_at, max(txid) FILTER (WHERE txid <= {horizon}) OVER ({of_key}) AS newest "
-        "FROM {log}) t CROSS JOIN (SELECT tidemark.ttl_at_hand({name}) AS ttl) at_hand"
+        "FROM {log}) t CROSS JOIN (SELECT tidegauge.ttl_at_hand({name}) AS ttl) at_hand"
     )
     at = sql.SQL("{}::timestamptz").format(sql.Literal(time))
     return sql.SQL(counts).format(
         horizon=sql.Literal(horizon),
         live=live_sql("t", sql.SQL("at_hand.ttl"), at),
         of_key=sql.SQL("PARTITION BY {}").format(columns([*state.key])) if state.key else sql.SQL(""),
-        log=sql.Identifier("tidemark_changelog", state.name),
+        log=sql.Identifier("tidegauge_changelog", state.name),
         name=sql.Literal(state.name),
     )
 
@@ -179,7 +179,7 @@ DEVIATING = "keys that deviate"
 
 # Of the newest audit of each state that has compared its keys.
 AUDITS = """
-SELECT DISTINCT ON (r.state) r.state, (step.value ->> 'seen')::bigint AS keys FROM tidemark.maintenance_run r,
+SELECT DISTINCT ON (r.state) r.state, (step.value ->> 'seen')::bigint AS keys FROM tidegauge.maintenance_run r,
     jsonb_array_elements(r.progress -> 'steps') step WHERE r.kind = 'audit' AND step.value ->> 'step' = %(step)s
 ORDER BY r.state, r.id DESC
 """
@@ -193,8 +193,8 @@ def deviations() -> dict[str, int]:
 MADE_ROOM = "stopped because another work waits for the state; what it had done stays done, so ask again for the rest"
 
 FAIL_DEAD_RUNS = """
-UPDATE tidemark.maintenance_run r SET status = 'failed', finished_at = now(), error = %(error)s
-WHERE status = 'running' AND NOT tidemark.is_worked_on(r.state, r.kind)
+UPDATE tidegauge.maintenance_run r SET status = 'failed', finished_at = now(), error = %(error)s
+WHERE status = 'running' AND NOT tidegauge.is_worked_on(r.state, r.kind)
 """
 
 
@@ -259,7 +259,7 @@ def _expire(work: StateWork, spec: StateSpec) -> Iterator[Step]:
 
 
 def _audit(work: StateWork, spec: StateSpec) -> Iterator[Step]:
-    found = audit(work.conn, spec, settings.TIDEMARK_AUDIT_KEYS)
+    found = audit(work.conn, spec, settings.TIDEGAUGE_AUDIT_KEYS)
     yield Step("keys compared", found.keys, 0)
     yield Step(DEVIATING, len(found.deviations), 0)
     report(spec.name, found)

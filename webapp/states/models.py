@@ -13,7 +13,7 @@ from state_backends.schema.evolution import UNSAID
 
 def table(name: str) -> str:
     """Return a db_table in the library's schema; Django has no setting for that, and leaves quoted names alone."""
-    return f'"tidemark"."{name}"'
+    return f'"tidegauge"."{name}"'
 
 
 class Pipeline(models.Model):

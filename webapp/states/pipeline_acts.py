@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from state_backends.errors import RewindError, TidemarkError
+from state_backends.errors import RewindError, TidegaugeError
 from state_backends.rewind import Rewind
 from webapp.states import queries, readers
 from webapp.states.queries import PipelineStatus, StateSummary
@@ -56,12 +56,12 @@ class RewindPlan:
 
 TAKEN_BACK = """
 SELECT count(*) AS batches, coalesce(sum(rows_in), 0) AS rows, coalesce(sum(dead_letters), 0) AS letters
-FROM tidemark.batch WHERE pipeline = %(pipeline)s AND txid > %(to)s AND txid <= %(committed)s
+FROM tidegauge.batch WHERE pipeline = %(pipeline)s AND txid > %(to)s AND txid <= %(committed)s
 """
 
 WORKS = """
-SELECT w.state, w.work, w.host, w.pid, w.since FROM tidemark.state_work w JOIN tidemark.state s ON s.name = w.state
-WHERE s.pipeline = %(pipeline)s AND w.tables = 'live' AND tidemark.is_worked_on(w.state, w.work) ORDER BY w.state
+SELECT w.state, w.work, w.host, w.pid, w.since FROM tidegauge.state_work w JOIN tidegauge.state s ON s.name = w.state
+WHERE s.pipeline = %(pipeline)s AND w.tables = 'live' AND tidegauge.is_worked_on(w.state, w.work) ORDER BY w.state
 """
 
 
@@ -79,7 +79,7 @@ def rewind_plan(pipeline: PipelineStatus, to: int) -> RewindPlan:
         planned = Rewind(readers.connection(), pipeline.name, to).plan()
         steps = [str(step) for step in planned if not step.obstacle]
         obstacles = [str(step) for step in planned if step.obstacle]
-    except TidemarkError as error:
+    except TidegaugeError as error:
         obstacles = [str(error)]
     refusal = "; ".join(filter(None, [driven(pipeline), *obstacles]))
     command = ["pipelines", "rewind", pipeline.name, "--to", str(to)]

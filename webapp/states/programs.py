@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 PYTHON = """\
 import os
 
-from tidemark.client import Client
+from tidegauge.client import Client
 
 with Client({url}, os.environ["{key}"]) as client:
     {lines}
@@ -31,7 +31,7 @@ class Server(NamedTuple):
     """url: of the web process. key: the environment variable that has the API key."""
 
     url: str
-    key: str = "TIDEMARK_API_KEY"
+    key: str = "TIDEGAUGE_API_KEY"
 
     def address(self, *path: str) -> str:
         return "/".join([f"{self.url}/api/v1", *(quote(part, safe="") for part in path)])

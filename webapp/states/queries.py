@@ -175,7 +175,7 @@ def pipeline_of(state: str) -> PipelineStatus:
 
 def pipeline_names() -> list[str]:
     return [
-        row["name"] for row in fetch("SELECT name FROM tidemark.pipeline WHERE reprocesses IS NULL ORDER BY name", {})
+        row["name"] for row in fetch("SELECT name FROM tidegauge.pipeline WHERE reprocesses IS NULL ORDER BY name", {})
     ]
 
 
@@ -192,7 +192,7 @@ def state(name: str) -> StateSummary:
 
 
 def state_names() -> list[str]:
-    return [row["name"] for row in fetch("SELECT name FROM tidemark.state ORDER BY name", {})]
+    return [row["name"] for row in fetch("SELECT name FROM tidegauge.state ORDER BY name", {})]
 
 
 def find_former(kind: former.Kind, name: str) -> former.Former | None:
@@ -202,7 +202,7 @@ def find_former(kind: former.Kind, name: str) -> former.Former | None:
 
 def epochs() -> list[dict[str, Any]]:
     """Return epoch, made_at and reason of each epoch of the ledger, the newest first."""
-    return fetch("SELECT epoch, made_at, reason FROM tidemark.epoch ORDER BY number DESC", {})
+    return fetch("SELECT epoch, made_at, reason FROM tidegauge.epoch ORDER BY number DESC", {})
 
 
 def members() -> list[Member]:
@@ -216,7 +216,7 @@ def members() -> list[Member]:
 PIPELINES = """
 SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_time, p.open_txid, p.open_time,
        last.committed_at, judged.rejected_share,
-       tidemark.has_driver(p.name) AS alive, d.status AS reported, coalesce(d.message, '') AS message,
+       tidegauge.has_driver(p.name) AS alive, d.status AS reported, coalesce(d.message, '') AS message,
        d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
        CASE WHEN wanted.paused THEN 'paused' ELSE 'running' END AS wanted,
        coalesce(wanted.requested_by, '') AS wanted_by, wanted.requested_at AS wanted_at,
@@ -225,27 +225,27 @@ SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_ti
        coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
        -- Rows written before schema version 3 have no totals.
        coalesce(last.total_dead_letters, (
-           SELECT count(*) FROM tidemark.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid
+           SELECT count(*) FROM tidegauge.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid
        )) AS dead_letters
-FROM tidemark.pipeline p
-LEFT JOIN tidemark.driver d ON d.pipeline = p.name
-LEFT JOIN tidemark.pipeline_wish wanted ON wanted.pipeline = p.name
-LEFT JOIN tidemark.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
+FROM tidegauge.pipeline p
+LEFT JOIN tidegauge.driver d ON d.pipeline = p.name
+LEFT JOIN tidegauge.pipeline_wish wanted ON wanted.pipeline = p.name
+LEFT JOIN tidegauge.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
 LEFT JOIN LATERAL (
     SELECT array_agg(s.name ORDER BY s.name) AS states, array_agg(s.guarantee) AS guarantees
-    FROM tidemark.state s WHERE s.pipeline = p.name
+    FROM tidegauge.state s WHERE s.pipeline = p.name
 ) own ON true
 LEFT JOIN LATERAL (
-    SELECT jsonb_build_object('alive', tidemark.has_driver(n.name), 'reported', nd.status,
+    SELECT jsonb_build_object('alive', tidegauge.has_driver(n.name), 'reported', nd.status,
         'message', coalesce(nd.message, ''), 'progress', nd.progress, 'since', n.created_at,
         'batches', done.batches, 'rows', done.rows, 'rows_per_second', done.rows_per_second) AS status
-    FROM tidemark.pipeline n
-    LEFT JOIN tidemark.driver nd ON nd.pipeline = n.name
+    FROM tidegauge.pipeline n
+    LEFT JOIN tidegauge.driver nd ON nd.pipeline = n.name
     CROSS JOIN LATERAL (
         SELECT count(*) AS batches, coalesce(sum(b.rows_in), 0) AS rows,
                coalesce(sum(b.rows_in) / nullif(sum(extract(epoch FROM b.committed_at - b.started_at)), 0), 0)::float8
                    AS rows_per_second
-        FROM tidemark.batch b WHERE b.pipeline = n.name AND b.txid <= n.committed_txid
+        FROM tidegauge.batch b WHERE b.pipeline = n.name AND b.txid <= n.committed_txid
     ) done
     -- Not null follows from the rest, but only this keeps the planner from adding up the batches of every pipeline.
     WHERE n.reprocesses = p.name AND n.name = p.name || '@reprocess' AND n.reprocesses IS NOT NULL
@@ -253,12 +253,12 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT jsonb_build_object('swapped_at', r.swapped_at, 'lacks', r.accepted, 'bytes', kept.bytes,
         'kept_until', CASE WHEN r.kept IS NOT NULL THEN r.keep_until END) AS figures
-    FROM tidemark.reprocess r CROSS JOIN LATERAL (
+    FROM tidegauge.reprocess r CROSS JOIN LATERAL (
         -- The rows of a partitioned table are in its partitions.
         SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint AS bytes
         FROM jsonb_object_keys(r.kept) k (state), unnest(ARRAY[
-            to_regclass(format('tidemark_kept_state.%%I', k.state)),
-            to_regclass(format('tidemark_kept_changelog.%%I', k.state))]) t (oid), LATERAL (
+            to_regclass(format('tidegauge_kept_state.%%I', k.state)),
+            to_regclass(format('tidegauge_kept_changelog.%%I', k.state))]) t (oid), LATERAL (
             SELECT t.oid UNION ALL SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid
         ) c (oid)
     ) kept
@@ -273,7 +273,7 @@ LEFT JOIN LATERAL (
         UNION ALL
         SELECT before.*, back.since FROM back CROSS JOIN LATERAL (
             -- The limit keeps the planner from reading all batches at once.
-            SELECT b.txid, b.rows_in, b.started_at, b.committed_at FROM tidemark.batch b
+            SELECT b.txid, b.rows_in, b.started_at, b.committed_at FROM tidegauge.batch b
             WHERE b.pipeline = p.name AND b.txid = back.txid - 1 LIMIT 1
         ) before
         WHERE back.committed_at > back.since
@@ -286,12 +286,12 @@ LEFT JOIN LATERAL (
     -- Of the last 20 batches, as long as they are recent: a fault that was corrected is forgotten. Several states may
     -- reject the same row.
     SELECT least(sum(b.dead_letters), sum(b.rows_in))::float8 / nullif(sum(b.rows_in), 0) AS rejected_share
-    FROM tidemark.batch b
+    FROM tidegauge.batch b
     WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 19 AND p.committed_txid
       AND b.committed_at > clock_timestamp() - interval '1 day'
 ) judged ON true
 WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
-  AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidemark.state s WHERE s.name = %(state)s))
+  AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidegauge.state s WHERE s.name = %(state)s))
   AND p.reprocesses IS NULL
 ORDER BY p.name
 """
@@ -301,13 +301,13 @@ SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.mea
        s.last_fed_txid, s.measures_last_fed,
        p.epoch, p.committed_txid AS txid, p.committed_time AS as_of,
        coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
-       coalesce(pg_total_relation_size(to_regclass(format('tidemark_changelog.%%I', s.name))), 0) AS changelog_bytes
+       coalesce(pg_total_relation_size(to_regclass(format('tidegauge_changelog.%%I', s.name))), 0) AS changelog_bytes
 FROM {ledger}
 LEFT JOIN LATERAL (
     -- The rows of a partitioned table are in its partitions. reltuples lags behind, the live counters do not.
     SELECT sum(pg_total_relation_size(c.oid)) AS bytes,
            sum(greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)) FILTER (WHERE c.relkind = 'r') AS keys
-    FROM to_regclass(format('tidemark_state.%%I', s.name)) AS t (oid), LATERAL (
+    FROM to_regclass(format('tidegauge_state.%%I', s.name)) AS t (oid), LATERAL (
         SELECT t.oid UNION ALL SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid
     ) r (oid) JOIN pg_class c ON c.oid = r.oid
 ) stored ON true
@@ -451,7 +451,7 @@ def _counted(names: Sequence[str]) -> dict[str, int]:
         return {}
     counts = sql.SQL(" UNION ALL ").join(
         sql.SQL("SELECT {} AS name, count(*) AS keys FROM {}").format(
-            sql.Literal(name), sql.Identifier("tidemark_live", name)
+            sql.Literal(name), sql.Identifier("tidegauge_live", name)
         )
         for name in names
     )

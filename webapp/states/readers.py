@@ -37,7 +37,7 @@ PRIMARY = ""
 BACKEND_TIMEOUT_SECONDS = 5.0
 
 # A row of the catalog gets another xmin with every change: of the definition, of the ttl, by a reprocess, a finding.
-CATALOG = "SELECT xmin::text, created_at FROM tidemark.state WHERE name = %s"
+CATALOG = "SELECT xmin::text, created_at FROM tidegauge.state WHERE name = %s"
 
 BATCH = ledger_sql(COMMITTED_BATCH + ", s.xmin::text, s.created_at, now()").as_bytes()
 

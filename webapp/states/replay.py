@@ -12,7 +12,7 @@ from django.db import transaction
 
 from state_backends import dead_letter_replay
 from state_backends.dead_letter_replay import Choice, Found
-from state_backends.errors import TidemarkError, UnknownPipelineError
+from state_backends.errors import TidegaugeError, UnknownPipelineError
 from webapp.accounts.audit.models import AuditEntry
 from webapp.accounts.audit.services import record
 from webapp.states import queries, readers
@@ -20,15 +20,15 @@ from webapp.states import queries, readers
 ACTION = "pipeline.replay"
 
 
-class NothingToReplayError(TidemarkError):
+class NothingToReplayError(TidegaugeError):
     """None of the chosen letters can be replayed: choose others."""
 
 
-class ReplayUnderWayError(TidemarkError):
+class ReplayUnderWayError(TidegaugeError):
     """Letters of the pipeline wait to be replayed, or are in an open batch: wait until it is committed."""
 
 
-class NotDrivenError(TidemarkError):
+class NotDrivenError(TidegaugeError):
     """No driver of the pipeline runs: start it, or use the command, which leaves the letters to the next driver."""
 
 
@@ -127,7 +127,7 @@ def command(name: str, choice: Choice) -> str:
 
 
 WAITING = """
-SELECT count(*) AS letters FROM tidemark.dead_letter l JOIN tidemark.pipeline p ON p.name = l.pipeline
+SELECT count(*) AS letters FROM tidegauge.dead_letter l JOIN tidegauge.pipeline p ON p.name = l.pipeline
 WHERE l.pipeline = %(pipeline)s AND l.replay_at IS NOT NULL
 AND (l.replay_txid IS NULL OR l.replay_txid > p.committed_txid)
 """
@@ -136,6 +136,6 @@ PROGRESS = """
 SELECT count(*) FILTER (WHERE l.replay_txid <= p.committed_txid) AS replayed,
     count(*) FILTER (WHERE l.replay_txid IS NULL OR l.replay_txid > p.committed_txid) AS waiting,
     max(l.replay_txid) FILTER (WHERE l.replay_txid <= p.committed_txid) AS txid
-FROM tidemark.dead_letter l JOIN tidemark.pipeline p ON p.name = l.pipeline
+FROM tidegauge.dead_letter l JOIN tidegauge.pipeline p ON p.name = l.pipeline
 WHERE l.pipeline = %(pipeline)s AND l.replay_at >= %(began)s::timestamptz
 """

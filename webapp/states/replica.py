@@ -125,14 +125,14 @@ class Replica:
         ours = connection_options(
             timezone="UTC",
             default_transaction_read_only="on",  # also after a promotion
-            statement_timeout=f"{settings.TIDEMARK_STATEMENT_TIMEOUT_MS:d}",
+            statement_timeout=f"{settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS:d}",
         )
         conn = ReplicaConnection.connect(
             self._conninfo,
             autocommit=True,
-            application_name="tidemark replica reads",
+            application_name="tidegauge replica reads",
             options=f"{self._options} {ours}".strip(),
-            prepare_threshold=settings.TIDEMARK_PREPARE_AFTER or None,
+            prepare_threshold=settings.TIDEGAUGE_PREPARE_AFTER or None,
             **CLIENT,
         )
         conn.source = self.name

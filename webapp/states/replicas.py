@@ -132,7 +132,7 @@ class Replicas:
 
 
 # Of this process; without addresses it does nothing.
-configured = Replicas(settings.DATABASE_REPLICA_URLS, settings.TIDEMARK_REPLICA_MAX_LAG_SECONDS)
+configured = Replicas(settings.DATABASE_REPLICA_URLS, settings.TIDEGAUGE_REPLICA_MAX_LAG_SECONDS)
 
 
 def read(question: Question[Answer], on_primary: Callable[[], Answer] | None = None) -> Answer:

@@ -118,7 +118,7 @@ def _each(figure: str) -> str:
 SERIES = f"""
 WITH RECURSIVE ledger AS (
     SELECT p.name, p.epoch, p.committed_txid
-    FROM tidemark.pipeline p WHERE p.name = %(name)s AND p.reprocesses IS NULL
+    FROM tidegauge.pipeline p WHERE p.name = %(name)s AND p.reprocesses IS NULL
 ), halving AS (
     SELECT edge.name, edge.at, 0::bigint AS low, l.committed_txid AS high
     FROM ledger l, (VALUES ('since', %(since)s::timestamptz), ('until', %(until)s)) edge (name, at)
@@ -126,7 +126,7 @@ WITH RECURSIVE ledger AS (
     SELECT h.name, h.at, CASE WHEN probe.is_before THEN probe.txid ELSE h.low END,
            CASE WHEN probe.is_before THEN h.high ELSE (h.low + h.high - 1) / 2 END
     FROM halving h LEFT JOIN LATERAL (
-        SELECT b.txid, b.committed_at < h.at AS is_before FROM tidemark.batch b
+        SELECT b.txid, b.committed_at < h.at AS is_before FROM tidegauge.batch b
         WHERE b.pipeline = %(name)s AND b.txid BETWEEN (h.low + h.high + 1) / 2 AND h.high ORDER BY b.txid LIMIT 1
     ) probe ON true
     WHERE h.low < h.high
@@ -143,8 +143,8 @@ WITH RECURSIVE ledger AS (
            extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
            extract(epoch FROM b.committed_at - before.batch_time)::float8 AS freshness
     FROM range r, sample s, generate_series(r.last_before / s.stride * s.stride, r.last, s.stride) picked (txid)
-    JOIN tidemark.batch b ON b.pipeline = %(name)s AND b.txid = picked.txid
-    LEFT JOIN tidemark.batch before ON before.pipeline = b.pipeline AND before.txid = b.txid - 1
+    JOIN tidegauge.batch b ON b.pipeline = %(name)s AND b.txid = picked.txid
+    LEFT JOIN tidegauge.batch before ON before.pipeline = b.pipeline AND before.txid = b.txid - 1
 ), point AS (
     SELECT extract(epoch FROM max(b.committed_at))::float8 AS at, sum(b.batches)::bigint AS batches,
            sum(b.rows_in)::bigint AS rows, (sum(b.own_rows) / nullif(sum(b.seconds), 0))::float8 AS rows_per_second,

@@ -31,7 +31,7 @@ from state_backends import (
     rebuild,
 )
 from state_backends.audit import Audit, audit
-from state_backends.errors import LifeError, SpecError, StateBusyError, TidemarkError, UnknownPipelineError
+from state_backends.errors import LifeError, SpecError, StateBusyError, TidegaugeError, UnknownPipelineError
 from state_backends.life.move import move_to_backend, move_to_pipeline
 from state_backends.life.rename import rename_pipeline, rename_state
 from state_backends.life.retire import Retirement
@@ -70,7 +70,7 @@ SCHEDULE = "schedule"
 SEND_AGAIN_AFTER = timedelta(hours=1)
 
 
-class UnfinishedRunError(TidemarkError):
+class UnfinishedRunError(TidegaugeError):
     """A run for this state is queued or running: wait for it, or cancel it."""
 
     def __init__(self, message: str, run_id: int) -> None:
@@ -78,19 +78,19 @@ class UnfinishedRunError(TidemarkError):
         self.run_id = run_id
 
 
-class UnknownRunError(TidemarkError):
+class UnknownRunError(TidegaugeError):
     """No maintenance run has that number."""
 
 
-class RunFinishedError(TidemarkError):
+class RunFinishedError(TidegaugeError):
     """The run is over: there is nothing to cancel."""
 
 
-class BrokerUnavailableError(TidemarkError):
+class BrokerUnavailableError(TidegaugeError):
     """No task could be queued: restart the broker and ask again."""
 
 
-class CatalogBusyError(TidemarkError):
+class CatalogBusyError(TidegaugeError):
     """A driver is registering its states: try again in a moment."""
 
 
@@ -445,6 +445,6 @@ def _send_lost_runs_again() -> None:
 
 
 def _forget_old_runs() -> None:
-    horizon = timezone.now() - timedelta(days=settings.TIDEMARK_RUNS_KEEP_DAYS)
+    horizon = timezone.now() - timedelta(days=settings.TIDEGAUGE_RUNS_KEEP_DAYS)
     MaintenanceRun.objects.filter(finished_at__lt=horizon).delete()
     idempotency.forget_old()

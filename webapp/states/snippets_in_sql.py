@@ -77,5 +77,5 @@ def _sql(spec: StateSpec, measures: Sequence[str], rest: sql.Composable) -> dict
         return {}
     names = [*spec.key, *(measures or spec.measures or ["value"])]
     columns = sql.SQL(", ").join(map(sql.Identifier, names))
-    view = sql.Identifier("tidemark_live", spec.name)
+    view = sql.Identifier("tidegauge_live", spec.name)
     return {"SQL": sql.SQL("SELECT {}\nFROM {}{}").format(columns, view, rest).as_string()}

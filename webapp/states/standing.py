@@ -28,8 +28,8 @@ SELECT pg_is_in_recovery(),
 """
 
 LEDGER = """
-SELECT (SELECT max(number) FROM tidemark.schema_version),
-    coalesce((SELECT epoch FROM tidemark.epoch ORDER BY number DESC LIMIT 1), '')
+SELECT (SELECT max(number) FROM tidegauge.schema_version),
+    coalesce((SELECT epoch FROM tidegauge.epoch ORDER BY number DESC LIMIT 1), '')
 """
 
 # At one check a second, an hour.

@@ -40,7 +40,7 @@ class Visible:
             return frozenset()
         if not self.scope.key_prefix:
             return self.scope.states or None
-        rows = queries.fetch("SELECT name, definition, ttl FROM tidemark.state", {})
+        rows = queries.fetch("SELECT name, definition, ttl FROM tidegauge.state", {})
         specs = [from_definition(row["name"], row["definition"], row["ttl"]) for row in rows]
         return frozenset(spec.name for spec in specs if self.scope.reads(spec))
 

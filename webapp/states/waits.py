@@ -16,7 +16,7 @@ from webapp.states import readers
 POLL_SECONDS = 0.02
 
 COMMITTED = (
-    "SELECT s.name, p.committed_txid FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline "
+    "SELECT s.name, p.committed_txid FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline "
     "WHERE s.name = ANY(%s)"
 )
 

@@ -1,4 +1,4 @@
-"""Which addresses webhooks may be sent to: public ones, and the networks of TIDEMARK_WEBHOOK_NETWORKS.
+"""Which addresses webhooks may be sent to: public ones, and the networks of TIDEGAUGE_WEBHOOK_NETWORKS.
 
 A worker reaches what people outside must not: itself, its network, the metadata service of a cloud. So the addresses
 that a name resolves to are checked, and the connection is made to one of these, not to what the name resolves to then.
@@ -36,8 +36,8 @@ def check_url(text: str) -> httpx.URL:
         raise AddressError("the URL must begin with https:// and a host, perhaps with a port")
     if url.userinfo:
         raise AddressError("the URL has a user name or password; receivers check the signature instead")
-    if url.scheme == "http" and not settings.TIDEMARK_WEBHOOK_NETWORKS:
-        raise AddressError("the URL must begin with https://; http:// is for networks in TIDEMARK_WEBHOOK_NETWORKS")
+    if url.scheme == "http" and not settings.TIDEGAUGE_WEBHOOK_NETWORKS:
+        raise AddressError("the URL must begin with https://; http:// is for networks in TIDEGAUGE_WEBHOOK_NETWORKS")
     if literal := _literal(url.host):
         check_address(url, literal)
     return url
@@ -56,12 +56,12 @@ def resolve(url: httpx.URL) -> list[Address]:
 def check_address(url: httpx.URL, address: Address) -> None:
     """Raises AddressError for an address that is neither public by HTTPS nor in an allowed network."""
     reached = _reached(address)
-    if any(each in network for each in (address, reached) for network in settings.TIDEMARK_WEBHOOK_NETWORKS):
+    if any(each in network for each in (address, reached) for network in settings.TIDEGAUGE_WEBHOOK_NETWORKS):
         return
     if url.scheme == "http":
-        raise AddressError(f"{url.host} is {address}, which http:// may not be sent to; TIDEMARK_WEBHOOK_NETWORKS may")
+        raise AddressError(f"{url.host} is {address}, which http:// may not be sent to; TIDEGAUGE_WEBHOOK_NETWORKS may")
     if not reached.is_global or reached.is_multicast or reached in NOT_PUBLIC:
-        raise AddressError(f"{url.host} is {address}, which is not public; TIDEMARK_WEBHOOK_NETWORKS may allow it")
+        raise AddressError(f"{url.host} is {address}, which is not public; TIDEGAUGE_WEBHOOK_NETWORKS may allow it")
 
 
 def _literal(host: str) -> Address | None:

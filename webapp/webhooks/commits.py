@@ -19,7 +19,7 @@ from webapp.states import readers
 from webapp.webhooks.models import Webhook
 from webapp.webhooks.outbox import Message, News
 
-COMMITTED_AT = "SELECT txid, committed_at FROM tidemark.batch WHERE pipeline = %s AND txid = ANY(%s)"
+COMMITTED_AT = "SELECT txid, committed_at FROM tidegauge.batch WHERE pipeline = %s AND txid = ANY(%s)"
 
 # A receiver should not have to accept more.
 MOST_BYTES = 256 * 1024

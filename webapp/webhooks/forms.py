@@ -6,7 +6,7 @@ from django import forms
 from rest_framework.exceptions import ParseError
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from webapp.accounts.admin import KeyScopeForm
 from webapp.webhooks.addresses import AddressError, check_url
 from webapp.webhooks.commits import subscription
@@ -79,5 +79,5 @@ class WebhookForm(KeyScopeForm):
         for state in cleaned["states"]:
             try:
                 subscription(chosen, state)
-            except (TidemarkError, ParseError) as error:
+            except (TidegaugeError, ParseError) as error:
                 raise forms.ValidationError(f"{state}: {error}") from error

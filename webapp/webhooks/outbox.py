@@ -2,7 +2,7 @@
 
 A message is sent at least once: it stays pending until an answer is recorded, so a worker that dies in between sends
 it again, with the same id. One worker at a time sends. Each webhook has one message under way, and they take turns; one
-that has failed rests, so a silent receiver takes one of the threads for TIDEMARK_WEBHOOK_SECONDS now and then.
+that has failed rests, so a silent receiver takes one of the threads for TIDEGAUGE_WEBHOOK_SECONDS now and then.
 """
 
 import random
@@ -41,7 +41,7 @@ THREADS = 16
 TURN_SECONDS = 30.0
 
 SENDER = "webhooks"
-LOCK = "SELECT pg_try_advisory_lock(hashtextextended('tidemark webhooks', 0))"
+LOCK = "SELECT pg_try_advisory_lock(hashtextextended('tidegauge webhooks', 0))"
 
 
 @dataclass(frozen=True)

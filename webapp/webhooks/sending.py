@@ -44,12 +44,12 @@ def attempt(delivery: Delivery) -> Attempt:
     try:
         url = check_url(delivery.webhook.url)
         signed = headers(delivery.webhook, delivery.message_id, delivery.body, at)
-        status = asyncio.run(_within(settings.TIDEMARK_WEBHOOK_SECONDS, url, resolve(url), signed, delivery.body))
+        status = asyncio.run(_within(settings.TIDEGAUGE_WEBHOOK_SECONDS, url, resolve(url), signed, delivery.body))
         error = _refusal(status)
     except (AddressError, SecretKeyChangedError) as refused:
         error = str(refused)
     except TimeoutError:
-        error = f"no answer within {settings.TIDEMARK_WEBHOOK_SECONDS:g} s"
+        error = f"no answer within {settings.TIDEGAUGE_WEBHOOK_SECONDS:g} s"
     except (httpx.HTTPError, OSError) as failed:
         error = f"{type(failed).__name__}: {failed}"
     return Attempt(at.isoformat(), round(time.monotonic() - began, 3), status, error)
@@ -70,10 +70,10 @@ async def _within(seconds: float, *arguments: Any) -> int:
 
 
 async def _post(url: httpx.URL, addresses: Sequence[Address], signed: dict[str, str], body: str) -> int:
-    sent = signed | {"host": url.netloc.decode("ascii"), "content-type": "application/json", "user-agent": "tidemark"}
+    sent = signed | {"host": url.netloc.decode("ascii"), "content-type": "application/json", "user-agent": "tidegauge"}
     # By address, so that nothing is resolved again; the certificate is still that of the name.
     extensions = {"sni_hostname": url.raw_host.decode("ascii")}
-    timeout = settings.TIDEMARK_WEBHOOK_SECONDS
+    timeout = settings.TIDEGAUGE_WEBHOOK_SECONDS
     async with httpx.AsyncClient(trust_env=False, verify=_tls(), timeout=timeout, follow_redirects=False) as client:
         for place, address in enumerate(addresses, 1):
             at = url.copy_with(host=str(address))

@@ -15,7 +15,7 @@ from standardwebhooks import Webhook as Signer
 
 from webapp.webhooks.models import Webhook
 
-SALT = "tidemark.webhook"
+SALT = "tidegauge.webhook"
 PREFIX = "whsec_"
 CHECK_LENGTH = 16
 

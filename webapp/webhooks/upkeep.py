@@ -15,8 +15,8 @@ def commits_topic(state: str) -> str:
 
 
 def forget_old() -> int:
-    """Delete messages that were delivered or given up longer ago than TIDEMARK_WEBHOOK_KEEP_DAYS."""
-    oldest = timezone.now() - timedelta(days=settings.TIDEMARK_WEBHOOK_KEEP_DAYS)
+    """Delete messages that were delivered or given up longer ago than TIDEGAUGE_WEBHOOK_KEEP_DAYS."""
+    oldest = timezone.now() - timedelta(days=settings.TIDEGAUGE_WEBHOOK_KEEP_DAYS)
     return Delivery.objects.filter(finished_at__lt=oldest).delete()[0]
 
 

@@ -103,7 +103,7 @@ def fetched(
     conn: psycopg.Connection, statement: sql.Composed, parameters: list[Any], json_places: list[int]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a statement as a cursor on the server gives them. json_places: which columns are JSON text."""
-    with psycopg.ServerCursor(conn, "tidemark_export") as cursor:
+    with psycopg.ServerCursor(conn, "tidegauge_export") as cursor:
         cursor.itersize = FETCHED_ROWS
         cursor.execute(statement, parameters)
         yield from (cursor if not json_places else (_parsed(row, json_places) for row in cursor))

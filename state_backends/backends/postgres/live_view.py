@@ -1,4 +1,4 @@
-"""The live view of a state, `tidemark_live.<name>`: committed, unexpired rows with their measures finished.
+"""The live view of a state, `tidegauge_live.<name>`: committed, unexpired rows with their measures finished.
 
 It is replaced in place, which keeps what was granted on it and the views that users have made on top of it. PostgreSQL
 allows that while every column keeps its place and its type, so new measures come last.

@@ -58,7 +58,7 @@ def _release_previous(table: StateTable, horizon: Horizon) -> Walk:
 
 def _shorten_reach(conn: psycopg.Connection, page: dict[str, Any]) -> None:
     conn.execute(
-        "UPDATE tidemark.state SET oldest_txid = %(committed)s + 1 WHERE name = %(state)s "
+        "UPDATE tidegauge.state SET oldest_txid = %(committed)s + 1 WHERE name = %(state)s "
         "AND oldest_txid <= %(committed)s",
         page,
     )

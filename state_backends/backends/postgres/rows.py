@@ -42,13 +42,13 @@ PREVIOUS_TIME: LiteralString = "CASE WHEN prev_txid IS NOT NULL THEN coalesce({}
 
 
 class PostgresBackingMap:
-    """Rows of one state in its table `tidemark_state.<name>`.
+    """Rows of one state in its table `tidegauge_state.<name>`.
 
     conn: an open psycopg connection, whose transactions are the caller's.
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
     table: where the rows are, if not in the table that readers look at.
-    create: create Tidemark's own tables and the state's, where they are missing. An existing table is not compared with
-        the spec: `Catalog.register_states` does that, and migrates. Without `create` the table must exist.
+    create: create Tidegauge's own tables and the state's, where they are missing. An existing table is not compared
+        with the spec: `Catalog.register_states` does that, and migrates. Without `create` the table must exist.
     """
 
     def __init__(

@@ -142,7 +142,7 @@ def _between_sql(table: StateTable, column: str, from_first: bool) -> sql.Compos
     parts = [_emitted(sql.Identifier("t", name), kind) for name, kind in spec.key.items()]
     parts += [_emitted(finished(name, measure, "t"), measure.result_type) for name, measure in spec.measures.items()]
     return sql.SQL(
-        "SELECT {parts} FROM {table} t WHERE NOT t.removed AND {at} < %(to)s {lower} AND tidemark.is_live("
+        "SELECT {parts} FROM {table} t WHERE NOT t.removed AND {at} < %(to)s {lower} AND tidegauge.is_live("
         "t.removed, t.updated_at, %(ttl)s::interval, %(batch_time)s) ORDER BY {at}, {key}"
     ).format(
         parts=commas(parts),
@@ -160,7 +160,7 @@ def _as_arrow(rows: Sequence[tuple[object, ...]], schema: "pa.Schema") -> "pa.Re
 
 def _before_sql(table: StateTable) -> sql.Composed:
     return sql.SQL(
-        "CROSS JOIN LATERAL (SELECT {previous}, t.prev_txid IS NOT NULL AND tidemark.is_live("
+        "CROSS JOIN LATERAL (SELECT {previous}, t.prev_txid IS NOT NULL AND tidegauge.is_live("
         "t.prev_removed, t.prev_updated_at, %(ttl)s::interval, %(batch_time)s) AS was) before"
     ).format(
         previous=commas(

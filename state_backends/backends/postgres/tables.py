@@ -57,7 +57,7 @@ def create_missing(conn: psycopg.Connection, table: StateTable) -> None:
     """Create the state's table, view and changelog unless the table exists, whatever its columns are."""
     with conn.transaction():
         # The lock of a registration: of two creators, the second sees the first one's table.
-        conn.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
+        conn.execute("LOCK TABLE tidegauge.state IN SHARE ROW EXCLUSIVE MODE")
         if not _exists(conn, table):
             create(conn, table)
 

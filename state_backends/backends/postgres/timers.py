@@ -86,4 +86,4 @@ class Timers:
         return sql.Identifier("t", self._due) if self._is_column else self._field(sql.Identifier("t", "value"))
 
     def _field(self, value: sql.Identifier) -> sql.Composed:
-        return sql.SQL("tidemark.due_at({}, {})").format(value, sql.Literal(self._due))
+        return sql.SQL("tidegauge.due_at({}, {})").format(value, sql.Literal(self._due))

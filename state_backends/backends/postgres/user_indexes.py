@@ -13,7 +13,7 @@ WHERE i.indrelid = to_regclass(%(table)s) AND i.indisvalid AND c.relname <> ALL 
 
 
 def read(conn: psycopg.Connection, table: sql.Identifier, own: list[str]) -> list[str]:
-    """Return the definitions of a table's indexes. own: the names of Tidemark's."""
+    """Return the definitions of a table's indexes. own: the names of Tidegauge's."""
     return [text for (text,) in conn.execute(INDEXES, {"table": table.as_string(conn), "own": own})]
 
 

@@ -36,7 +36,7 @@ class RedisBackend(ExternalBackend):
         return RedisUpkeep(self._client(), spec)
 
     def stored_name(self, spec: StateSpec) -> str:
-        return f"keys of that name, tidemark:{{{spec.name}}}:*,"
+        return f"keys of that name, tidegauge:{{{spec.name}}}:*,"
 
     def split_keys(self, conn: psycopg.Connection, spec: StateSpec, parts: int) -> list[Key]:
         return self.guarded(spec).split_keys(parts)

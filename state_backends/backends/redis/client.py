@@ -1,6 +1,6 @@
 """This process's client of the Redis that states live in: one server, a Sentinel's master, or a cluster.
 
-Its failures are BackendUnavailable. `TIDEMARK_REDIS_URL` says where it is, else `REDIS_URL`, which the broker and the
+Its failures are BackendUnavailable. `TIDEGAUGE_REDIS_URL` says where it is, else `REDIS_URL`, which the broker and the
 rate limits use as well; those cannot use a cluster.
 
     redis://:password@host:6379/0                             one server; rediss:// and unix:// as redis-py has them
@@ -26,7 +26,7 @@ from redis.sentinel import Sentinel
 
 from state_backends.errors import BackendSetupError, BackendUnavailable
 
-SETTINGS = ("TIDEMARK_REDIS_URL", "REDIS_URL")
+SETTINGS = ("TIDEGAUGE_REDIS_URL", "REDIS_URL")
 
 # A cluster that no node of answers is not a RedisError.
 FAILURES = (redis.RedisError, RedisClusterException)
@@ -43,7 +43,7 @@ def client(timeout_seconds: float | None) -> "redis.Redis | RedisCluster":
         if url := os.environ.get(setting):
             return _client(url, setting, timeout_seconds)
     raise BackendSetupError(
-        "a state lives in redis, and REDIS_URL is not set here; set it, or TIDEMARK_REDIS_URL for states alone, for "
+        "a state lives in redis, and REDIS_URL is not set here; set it, or TIDEGAUGE_REDIS_URL for states alone, for "
         "the driver, its executors and the web"
     )
 

@@ -18,7 +18,7 @@ class Chunk:
 
 
 class KeyNames:
-    """The names under the hash tag of a state: `tidemark:{views}:..`.
+    """The names under the hash tag of a state: `tidegauge:{views}:..`.
 
     guard: a hash of the admitted attempt and the committed txid. keys: a sorted set of every key, in key order.
     row: what the name of a row's hash begins with; the key's bytes follow.
@@ -33,7 +33,7 @@ class KeyNames:
                 f"state {spec.name!r}: partitions {spec.partitions!r} spread a table, and a state in redis has none; "
                 "leave them at 1"
             )
-        root = f"tidemark:{{{spec.name}}}:".encode()
+        root = f"tidegauge:{{{spec.name}}}:".encode()
         self.guard, self.batches = root + b"guard", root + b"batches"
         self.keys, self.row = root + b"keys", root + b"row:"
         self.timers = root + b"timers"

@@ -42,7 +42,7 @@ KEPT_BATCHES = 2
 
 
 class RedisBackingMap:
-    """Rows of one state in Redis, all under the hash tag `tidemark:{<state>}:`.
+    """Rows of one state in Redis, all under the hash tag `tidegauge:{<state>}:`.
 
     client: a redis.Redis or RedisCluster that returns bytes (no `decode_responses`); redis.RedisError passes through.
     spec: raises SpecError for several partitions, which only a table has.

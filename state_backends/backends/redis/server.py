@@ -13,7 +13,7 @@ from state_backends.spec import StateSpec
 PAGE_KEYS = 1_000
 
 # How many replicas must have a batch's writes before it is committed, and how long to wait for them: `1:500`.
-WAIT = "TIDEMARK_REDIS_WAIT"
+WAIT = "TIDEGAUGE_REDIS_WAIT"
 
 NO_FILE = (
     "Redis has no append-only file (appendonly no): what it has acknowledged since its last snapshot is lost when it "
@@ -35,7 +35,7 @@ def check_server(client: Any, names: KeyNames, spec: StateSpec) -> str:
     if policy.startswith("allkeys") and info.get("maxmemory"):
         raise BackendSetupError(
             f"state {spec.name!r}: its Redis evicts keys when it is full (maxmemory-policy {policy!r}), so rows would "
-            "vanish; set maxmemory-policy noeviction there, or give states a Redis of their own by TIDEMARK_REDIS_URL"
+            "vanish; set maxmemory-policy noeviction there, or give states a Redis of their own by TIDEGAUGE_REDIS_URL"
         )
     server = f"{info.get('run_id')} {info.get('evicted_keys', 0)}"
     if counted is None or counted != server.encode():

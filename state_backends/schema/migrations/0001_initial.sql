@@ -1,16 +1,16 @@
--- The schema of Tidemark 0.1.0: pipelines, batches, states, dead letters, maintenance and logs.
+-- The schema of Tidegauge 0.1.0: pipelines, batches, states, dead letters, maintenance and logs.
 -- Every statement is idempotent, because this file also upgrades databases that were installed before migrations had
 -- numbers. Later migrations run once and need not be.
 
-CREATE SCHEMA IF NOT EXISTS tidemark;
-CREATE SCHEMA IF NOT EXISTS tidemark_state;      -- a table per state
-CREATE SCHEMA IF NOT EXISTS tidemark_live;       -- a view per state: committed and unexpired rows, with results
-CREATE SCHEMA IF NOT EXISTS tidemark_changelog;  -- a table per state that has a changelog
-CREATE SCHEMA IF NOT EXISTS tidemark_shadow_state;      -- tables that are filled to replace those of tidemark_state
-CREATE SCHEMA IF NOT EXISTS tidemark_shadow_changelog;  -- and those of tidemark_changelog
+CREATE SCHEMA IF NOT EXISTS tidegauge;
+CREATE SCHEMA IF NOT EXISTS tidegauge_state;      -- a table per state
+CREATE SCHEMA IF NOT EXISTS tidegauge_live;       -- a view per state: committed and unexpired rows, with results
+CREATE SCHEMA IF NOT EXISTS tidegauge_changelog;  -- a table per state that has a changelog
+CREATE SCHEMA IF NOT EXISTS tidegauge_shadow_state;      -- tables that are filled to replace those of tidegauge_state
+CREATE SCHEMA IF NOT EXISTS tidegauge_shadow_changelog;  -- and those of tidegauge_changelog
 
 -- The ledger's row. Executors lock it FOR SHARE while they write, so an UPDATE waits until the open batch is written.
-CREATE TABLE IF NOT EXISTS tidemark.pipeline (
+CREATE TABLE IF NOT EXISTS tidegauge.pipeline (
     name               text COLLATE "C" PRIMARY KEY,
     description        text NOT NULL DEFAULT '',
     spout              text NOT NULL DEFAULT 'opaque',
@@ -28,11 +28,11 @@ CREATE TABLE IF NOT EXISTS tidemark.pipeline (
 ) WITH (fillfactor = 50);
 
 -- The pipeline whose states this one reprocesses, and which it replaces once it has caught up.
-ALTER TABLE tidemark.pipeline
-    ADD COLUMN IF NOT EXISTS reprocesses text COLLATE "C" REFERENCES tidemark.pipeline ON DELETE CASCADE;
+ALTER TABLE tidegauge.pipeline
+    ADD COLUMN IF NOT EXISTS reprocesses text COLLATE "C" REFERENCES tidegauge.pipeline ON DELETE CASCADE;
 
-CREATE TABLE IF NOT EXISTS tidemark.batch (
-    pipeline     text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS tidegauge.batch (
+    pipeline     text COLLATE "C" NOT NULL REFERENCES tidegauge.pipeline ON DELETE CASCADE,
     txid         bigint NOT NULL,
     attempt      integer NOT NULL,
     batch_id     bigint NOT NULL,
@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS tidemark.batch (
     id           bigint GENERATED ALWAYS AS IDENTITY UNIQUE,  -- for readers that want a key of one column
     PRIMARY KEY (pipeline, txid)
 ) WITH (fillfactor = 70);
-ALTER TABLE tidemark.batch
+ALTER TABLE tidegauge.batch
     ADD COLUMN IF NOT EXISTS late bigint NOT NULL DEFAULT 0,     -- events later than the watermark
     ADD COLUMN IF NOT EXISTS dropped bigint NOT NULL DEFAULT 0,  -- those of them that were not counted
     ADD COLUMN IF NOT EXISTS tasks jsonb,                        -- per state {"tasks": n, "largest": most keys of one}
@@ -61,9 +61,9 @@ ALTER TABLE tidemark.batch
     -- State name to the ttl that all attempts at the batch use, even if it is edited between them.
     ADD COLUMN IF NOT EXISTS ttls jsonb;
 
--- The driver's status; not in tidemark.pipeline, whose row must not be updated while a batch is open.
-CREATE TABLE IF NOT EXISTS tidemark.driver (
-    pipeline   text COLLATE "C" PRIMARY KEY REFERENCES tidemark.pipeline ON DELETE CASCADE,
+-- The driver's status; not in tidegauge.pipeline, whose row must not be updated while a batch is open.
+CREATE TABLE IF NOT EXISTS tidegauge.driver (
+    pipeline   text COLLATE "C" PRIMARY KEY REFERENCES tidegauge.pipeline ON DELETE CASCADE,
     host       text NOT NULL,
     pid        integer NOT NULL,
     since      timestamptz NOT NULL,
@@ -72,22 +72,22 @@ CREATE TABLE IF NOT EXISTS tidemark.driver (
     progress   jsonb NOT NULL DEFAULT '{}',
     updated_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
-ALTER TABLE tidemark.driver
+ALTER TABLE tidegauge.driver
     ADD COLUMN IF NOT EXISTS failures integer NOT NULL DEFAULT 0,  -- consecutive: a committed batch resets them
     ADD COLUMN IF NOT EXISTS max_failures integer,                 -- the driver stops after this many
     ADD COLUMN IF NOT EXISTS next_try_at timestamptz;              -- null: it is not about to restart
 
 -- Whether a pipeline should be paused, as requested by people; exists without a driver. No row: it may run.
-CREATE TABLE IF NOT EXISTS tidemark.pipeline_wish (
-    pipeline     text COLLATE "C" PRIMARY KEY REFERENCES tidemark.pipeline ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS tidegauge.pipeline_wish (
+    pipeline     text COLLATE "C" PRIMARY KEY REFERENCES tidegauge.pipeline ON DELETE CASCADE,
     paused       boolean NOT NULL,
     requested_by text NOT NULL,
     requested_at timestamptz NOT NULL DEFAULT now()
 );
 
-CREATE TABLE IF NOT EXISTS tidemark.state (
+CREATE TABLE IF NOT EXISTS tidegauge.state (
     name        text COLLATE "C" PRIMARY KEY,
-    pipeline    text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    pipeline    text COLLATE "C" NOT NULL REFERENCES tidegauge.pipeline ON DELETE CASCADE,
     definition  jsonb NOT NULL,
     version     integer NOT NULL DEFAULT 1,       -- grows with each change of the definition
     ttl         interval,
@@ -97,22 +97,22 @@ CREATE TABLE IF NOT EXISTS tidemark.state (
     created_at  timestamptz NOT NULL DEFAULT now()
 );
 -- States that are being reprocessed, as they were declared when the reprocess began.
-CREATE TABLE IF NOT EXISTS tidemark.successor_state (
+CREATE TABLE IF NOT EXISTS tidegauge.successor_state (
     name       text COLLATE "C" PRIMARY KEY,
-    pipeline   text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    pipeline   text COLLATE "C" NOT NULL REFERENCES tidegauge.pipeline ON DELETE CASCADE,
     definition jsonb NOT NULL
 );
 -- measures_since: measures that were added later, and the batch after which; they lack earlier input.
-ALTER TABLE tidemark.state
+ALTER TABLE tidegauge.state
     ADD COLUMN IF NOT EXISTS measures_since jsonb NOT NULL DEFAULT '{}',
     -- {"ttl": .., "changelog": ..}: as declared in code, and as edited by people. An edit overrides the declaration.
     ADD COLUMN IF NOT EXISTS declared jsonb NOT NULL DEFAULT '{}',
     ADD COLUMN IF NOT EXISTS edits jsonb NOT NULL DEFAULT '{}';
 
 -- Input that could not be counted. Rows of an uncommitted batch are not part of the result yet.
-CREATE TABLE IF NOT EXISTS tidemark.dead_letter (
+CREATE TABLE IF NOT EXISTS tidegauge.dead_letter (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    pipeline    text COLLATE "C" NOT NULL REFERENCES tidemark.pipeline ON DELETE CASCADE,
+    pipeline    text COLLATE "C" NOT NULL REFERENCES tidegauge.pipeline ON DELETE CASCADE,
     txid        bigint NOT NULL,
     state       text COLLATE "C" NOT NULL DEFAULT '',  -- the state that rejected it; empty: the source did
     part        integer NOT NULL DEFAULT 0,            -- the task that wrote it, whose retry replaces it
@@ -122,12 +122,12 @@ CREATE TABLE IF NOT EXISTS tidemark.dead_letter (
     reason      text NOT NULL,
     at          timestamptz NOT NULL DEFAULT now()
 );
-CREATE INDEX IF NOT EXISTS dead_letter_by_batch ON tidemark.dead_letter (pipeline, txid);
+CREATE INDEX IF NOT EXISTS dead_letter_by_batch ON tidegauge.dead_letter (pipeline, txid);
 
-CREATE TABLE IF NOT EXISTS tidemark.maintenance_run (
+CREATE TABLE IF NOT EXISTS tidegauge.maintenance_run (
     id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind             text NOT NULL CHECK (kind IN ('compaction', 'expiry')),
-    state            text COLLATE "C" NOT NULL REFERENCES tidemark.state ON DELETE CASCADE,
+    state            text COLLATE "C" NOT NULL REFERENCES tidegauge.state ON DELETE CASCADE,
     status           text NOT NULL DEFAULT 'queued'
                      CHECK (status IN ('queued', 'running', 'done', 'failed', 'cancelled')),
     requested_by     text NOT NULL,
@@ -140,26 +140,26 @@ CREATE TABLE IF NOT EXISTS tidemark.maintenance_run (
     after            jsonb NOT NULL DEFAULT '{}',
     error            text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
-CREATE INDEX IF NOT EXISTS maintenance_run_by_state ON tidemark.maintenance_run (state, id DESC);
+CREATE INDEX IF NOT EXISTS maintenance_run_by_state ON tidegauge.maintenance_run (state, id DESC);
 
 -- Whether a row exists for readers; a test compares this with is_live() in Python. It compares the age, because adding
 -- a day to a timestamptz adds 23 or 25 hours where the session's time zone changes its clocks.
-CREATE OR REPLACE FUNCTION tidemark.is_live(removed boolean, updated_at timestamptz, ttl interval, clock timestamptz)
+CREATE OR REPLACE FUNCTION tidegauge.is_live(removed boolean, updated_at timestamptz, ttl interval, clock timestamptz)
     RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN NOT removed AND (ttl IS NULL OR clock - updated_at < ttl);
 
 -- The ttl that the open batch applies to a state's rows; if none is open, the ttl of the next batch.
-CREATE OR REPLACE FUNCTION tidemark.ttl_at_hand(state text)
+CREATE OR REPLACE FUNCTION tidegauge.ttl_at_hand(state text)
     RETURNS interval LANGUAGE sql STABLE
     RETURN (
         SELECT CASE WHEN b.ttls ? s.name THEN (b.ttls ->> s.name)::interval ELSE s.ttl END
-        FROM tidemark.state s JOIN tidemark.pipeline p ON p.name = s.pipeline
-        LEFT JOIN tidemark.batch b ON b.pipeline = p.name AND b.txid = p.open_txid
+        FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline
+        LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = p.open_txid
         WHERE s.name = state
     );
 
 -- Whether a session holds the advisory lock that pg_advisory_lock(lock_class, hashtext(name)) takes.
-CREATE OR REPLACE FUNCTION tidemark.is_locked(lock_class integer, name text)
+CREATE OR REPLACE FUNCTION tidegauge.is_locked(lock_class integer, name text)
     RETURNS boolean LANGUAGE sql STABLE
     RETURN EXISTS (
         SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
@@ -168,12 +168,12 @@ CREATE OR REPLACE FUNCTION tidemark.is_locked(lock_class integer, name text)
     );
 
 -- A driver holds its pipeline's lock for as long as its session lasts. The number is the ledger's LOCK_CLASS.
-CREATE OR REPLACE FUNCTION tidemark.has_driver(pipeline text)
+CREATE OR REPLACE FUNCTION tidegauge.has_driver(pipeline text)
     RETURNS boolean LANGUAGE sql STABLE
-    RETURN tidemark.is_locked(7103845, pipeline);
+    RETURN tidegauge.is_locked(7103845, pipeline);
 
 -- The logs of synchronizers. Every append is conditional on the log's revision: one of n racing clients succeeds.
-CREATE TABLE IF NOT EXISTS tidemark.synchronizer (
+CREATE TABLE IF NOT EXISTS tidegauge.synchronizer (
     name        text COLLATE "C" PRIMARY KEY,
     revision    bigint NOT NULL DEFAULT 0,  -- number of records ever appended
     mark        bigint,                     -- revision of the newest compacted record; null: none yet
@@ -181,8 +181,8 @@ CREATE TABLE IF NOT EXISTS tidemark.synchronizer (
     appended_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50);
 
-CREATE TABLE IF NOT EXISTS tidemark.synchronizer_log (
-    synchronizer text COLLATE "C" NOT NULL REFERENCES tidemark.synchronizer ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS tidegauge.synchronizer_log (
+    synchronizer text COLLATE "C" NOT NULL REFERENCES tidegauge.synchronizer ON DELETE CASCADE,
     revision     bigint NOT NULL,           -- number of records before this one
     record       json NOT NULL,             -- json, not jsonb: every reader gets it as it was written
     writer       uuid NOT NULL,
@@ -192,7 +192,7 @@ CREATE TABLE IF NOT EXISTS tidemark.synchronizer_log (
 );
 
 -- The logs of key-value stores, each with one writer: a second one collides with the positions of the first.
-CREATE TABLE IF NOT EXISTS tidemark.key_value_log (
+CREATE TABLE IF NOT EXISTS tidegauge.key_value_log (
     store    text COLLATE "C" NOT NULL,
     position bigint NOT NULL,               -- counts from 1
     key      jsonb NOT NULL,                -- the parts of the key; floats, times, dates and uuids as text

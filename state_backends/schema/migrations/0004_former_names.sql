@@ -1,5 +1,5 @@
 -- States and pipelines that were retired or renamed: what became of each, for those who still ask for it.
-CREATE TABLE tidemark.former (
+CREATE TABLE tidegauge.former (
     id            bigint GENERATED ALWAYS AS IDENTITY UNIQUE,  -- for readers that want a key of one column
     kind          text NOT NULL CHECK (kind IN ('state', 'pipeline')),
     name          text COLLATE "C" NOT NULL,

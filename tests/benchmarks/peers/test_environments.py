@@ -1,4 +1,4 @@
-"""Peers are optional: pinned, outside of Tidemark's own environment, and run only if they are named."""
+"""Peers are optional: pinned, outside of Tidegauge's own environment, and run only if they are named."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def test_a_peer_runs_only_if_it_is_named(name):
 
 @pytest.mark.parametrize("name", PEERS)
 def test_without_its_environment_a_peer_says_how_to_make_it(name, tmp_path):
-    environ = {"PATH": os.environ["PATH"], "TIDEMARK_PEERS": str(tmp_path)}
+    environ = {"PATH": os.environ["PATH"], "TIDEGAUGE_PEERS": str(tmp_path)}
 
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", name], cwd=ROOT, env=environ, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""Trident reads the same sales as Tidemark, and its totals are checked against them."""
+"""Trident reads the same sales as Tidegauge, and its totals are checked against them."""
 
 import pyarrow.dataset as ds
 import pytest

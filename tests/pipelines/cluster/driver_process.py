@@ -92,7 +92,7 @@ def _connected(conn: psycopg.Connection, state: str) -> list[tuple[bool, int]]:
     return conn.execute(
         "SELECT coalesce(wait_event_type = 'Lock', false), client_port FROM pg_stat_activity "
         "WHERE datname = current_database() AND application_name ~ %s",
-        [f"^tidemark .* {state} [0-9]+$"],
+        [f"^tidegauge .* {state} [0-9]+$"],
     ).fetchall()
 
 
@@ -101,7 +101,7 @@ def locked(dsn: str, *states: str) -> Iterator[psycopg.Connection]:
     """Lock states until the end of the block, or a rollback: writing tasks wait, connected, in mid-batch."""
     with psycopg.connect(dsn) as conn:
         for state in states:
-            conn.execute(f"LOCK TABLE tidemark_state.{state} IN EXCLUSIVE MODE")
+            conn.execute(f"LOCK TABLE tidegauge_state.{state} IN EXCLUSIVE MODE")
         yield conn
 
 

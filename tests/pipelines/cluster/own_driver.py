@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from users_module import shout
 
 from pipelines.jobs.word_count import WORDS
-from tidemark import Driver, Pipeline, RunOptions, Stream, TextFiles, start_session
+from tidegauge import Driver, Pipeline, RunOptions, Stream, TextFiles, start_session
 
 
 def inspect(rows):

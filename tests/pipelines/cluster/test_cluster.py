@@ -20,14 +20,14 @@ FILES = 4
 EXPECTED = {word: times * FILES for word, times in WORDS.items()}
 # As many tasks as the two workers have slots for.
 TASKS = 2 * SLOTS
-SPREAD = {"SPARK_SHUFFLE_PARTITIONS": str(TASKS), "TIDEMARK_MAX_WRITERS": str(TASKS)}
+SPREAD = {"SPARK_SHUFFLE_PARTITIONS": str(TASKS), "TIDEGAUGE_MAX_WRITERS": str(TASKS)}
 USERS_MODULE = """
-from tidemark import TidemarkError  # an executor has the public names, too
+from tidegauge import TidegaugeError  # an executor has the public names, too
 
 
 def shout(word):
     if not word:
-        raise TidemarkError("a word without letters")
+        raise TidegaugeError("a word without letters")
     return word.upper()
 """
 
@@ -65,7 +65,7 @@ def test_both_workers_take_part_and_an_executor_killed_in_a_batch_changes_nothin
     assert {executors[writer.executor].log for writer in found} == {worker.log for worker in cluster.workers}
     assert "batch 1 committed (attempt 1)" in output
     assert counts(conn) == EXPECTED
-    assert conn.execute("SELECT count(*), count(DISTINCT word) FROM tidemark_state.words").fetchall() == [(300, 300)]
+    assert conn.execute("SELECT count(*), count(DISTINCT word) FROM tidegauge_state.words").fetchall() == [(300, 300)]
 
 
 def test_a_worker_killed_in_the_middle_of_a_batch_changes_nothing(conn, cluster, drive, registered, database_url):
@@ -79,7 +79,7 @@ def test_a_worker_killed_in_the_middle_of_a_batch_changes_nothing(conn, cluster,
     driver.finish()
 
     assert counts(conn) == EXPECTED
-    assert conn.execute("SELECT count(*), count(DISTINCT word) FROM tidemark_state.words").fetchall() == [(300, 300)]
+    assert conn.execute("SELECT count(*), count(DISTINCT word) FROM tidegauge_state.words").fetchall() == [(300, 300)]
 
 
 def test_executors_run_the_code_that_the_driver_shipped_and_the_users_own(conn, cluster, drive, tmp_path):
@@ -101,16 +101,16 @@ def test_executors_run_the_code_that_the_driver_shipped_and_the_users_own(conn, 
     assert all(Path(place).is_relative_to(cluster.folder) for place in paths)
     assert (has_files, imports_checkout) == ({True}, {False})
     # The user's state is hash-partitioned, and every partition has its share.
-    assert conn.execute("SELECT count(DISTINCT tableoid) FROM tidemark_state.words").fetchone() == (4,)
+    assert conn.execute("SELECT count(DISTINCT tableoid) FROM tidegauge_state.words").fetchone() == (4,)
 
 
 def test_executors_get_the_packages_of_the_working_directory_that_pipelines_are_in(conn, database_url, drive, tmp_path):
     project = Project(tmp_path / "project", database_url)
     words = [str(REPOSITORY / "manage.py"), "run_pipeline", "orders", "--once"]
 
-    drive(*words, cwd=project.folder, TIDEMARK_HOME=str(project.folder / "home")).finish()
+    drive(*words, cwd=project.folder, TIDEGAUGE_HOME=str(project.folder / "home")).finish()
 
-    assert conn.execute("SELECT article, orders, articles FROM tidemark_live.ordered ORDER BY article").fetchall() == [
+    assert conn.execute("SELECT article, orders, articles FROM tidegauge_live.ordered ORDER BY article").fetchall() == [
         ("bread", 2, 5),
         ("milk", 1, 1),
     ]

@@ -43,7 +43,7 @@ def test_the_server_decides_if_the_variable_is_not_set(conn):
     most = int(conn.execute("SHOW max_connections").fetchone()[0])
 
     assert writer_limit(conn, {}) == min(MOST_WRITERS, (most - 3) // 2)
-    assert writer_limit(conn, {"TIDEMARK_MAX_WRITERS": "7"}) == 7
+    assert writer_limit(conn, {"TIDEGAUGE_MAX_WRITERS": "7"}) == 7
 
 
 @pytest.mark.parametrize(("allowed", "limit"), [(9, 4), (1, 1)])
@@ -59,9 +59,9 @@ def test_a_limit_of_the_database_counts_too(conn, database_url, allowed, limit):
 @pytest.mark.parametrize("given", ["0", "-1", "many", "1.5"])
 def test_an_invalid_number_of_writers_is_refused_with_a_remedy(conn, given):
     with pytest.raises(RuntimeSetupError) as refused:
-        writer_limit(conn, {"TIDEMARK_MAX_WRITERS": given})
+        writer_limit(conn, {"TIDEGAUGE_MAX_WRITERS": given})
 
-    assert str(refused.value) == f"TIDEMARK_MAX_WRITERS: {given!r} is not a number of writers; set it to 1 or more"
+    assert str(refused.value) == f"TIDEGAUGE_MAX_WRITERS: {given!r} is not a number of writers; set it to 1 or more"
 
 
 @pytest.mark.spark
@@ -70,7 +70,7 @@ def test_never_more_tasks_write_at_once_than_the_limit_allows(conn, drivers, reg
     limit = 4
     (registered / "input" / "1.txt").write_text(" ".join(f"word{number}" for number in range(5_000)))
     with locked(database_url, "words") as blocker:
-        driver = drivers(SPARK_MASTER="local[6]", SPARK_SHUFFLE_PARTITIONS="64", TIDEMARK_MAX_WRITERS=str(limit))
+        driver = drivers(SPARK_MASTER="local[6]", SPARK_SHUFFLE_PARTITIONS="64", TIDEGAUGE_MAX_WRITERS=str(limit))
         wait_for(f"{limit} tasks that write", lambda: driver.check() and waiting(conn, "words") >= limit)
         seen = watch(conn, until=time.monotonic() + 3)
         blocker.rollback()
@@ -78,7 +78,7 @@ def test_never_more_tasks_write_at_once_than_the_limit_allows(conn, drivers, reg
     driver.finish()
 
     assert max(seen) == limit
-    assert conn.execute("SELECT count(*), sum(count) FROM tidemark_live.words").fetchone() == (5_000, 5_000)
+    assert conn.execute("SELECT count(*), sum(count) FROM tidegauge_live.words").fetchone() == (5_000, 5_000)
 
 
 def watch(conn: psycopg.Connection, done=lambda: False, until: float | None = None) -> set[int]:

@@ -26,7 +26,7 @@ class ServerUser:
 
     def __init__(self, home: Path, variable: str):
         others = {"DATABASE_URL": "elsewhere", "REDIS_URL": "elsewhere"}
-        environ = {**os.environ, **others, variable: "", "TIDEMARK_HOME": str(home)}
+        environ = {**os.environ, **others, variable: "", "TIDEGAUGE_HOME": str(home)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", USE_UNTIL_STDIN_CLOSES, variable],
             cwd=REPOSITORY,

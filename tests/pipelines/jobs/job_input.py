@@ -10,7 +10,7 @@ def refusing(conn, state):
         "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'failed by the test'; END $$"
     )
-    conn.execute(f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON tidemark_state.{state} EXECUTE FUNCTION refuse()")
+    conn.execute(f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON tidegauge_state.{state} EXECUTE FUNCTION refuse()")
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.jobs.ad_clicks import ad_clicks
-from tidemark.testing import Crash
+from tidegauge.testing import Crash
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +51,7 @@ def batch(impressions=(), clicks=()):
     return {"impressions": impressions, "clicks": clicks}
 
 
-def test_counts_are_those_of_a_plain_join_with_a_crash_in_between(tidemark_run):
+def test_counts_are_those_of_a_plain_join_with_a_crash_in_between(tidegauge_run):
     chance = random.Random(3)
     ads = {f"ad{number}": chance.choice(["spring", "summer"]) for number in range(20)}
     impressions = [shown(ad, chance.randrange(200), ads[ad]) for ad in ads for _ in range(3)]
@@ -62,7 +62,7 @@ def test_counts_are_those_of_a_plain_join_with_a_crash_in_between(tidemark_run):
     steps = [*(batch(impressions[part], clicks[part]) for part in parts), Crash()]
     last = batch([shown("last", 1000, "last")], [clicked("last", 1000)])
 
-    result = tidemark_run(
+    result = tidegauge_run(
         ad_clicks(Path("input")),
         [*steps, last],
         expected={"click_through": plainly(impressions, clicks) | {"last": figures(1, 0)}},
@@ -73,14 +73,14 @@ def test_counts_are_those_of_a_plain_join_with_a_crash_in_between(tidemark_run):
 
 
 @pytest.mark.core
-def test_the_first_of_a_pair_waits_and_without_a_partner_counts_once_even_if_its_key_has_no_new_tuples(tidemark_run):
+def test_the_first_of_a_pair_waits_and_without_a_partner_counts_once_even_if_its_key_has_no_new_tuples(tidegauge_run):
     batches = [
         batch([shown("x", 0), shown("y", 0)], [clicked("z", 5), clicked("y", 10)]),
         batch([shown("z", 0), shown("other", 90)], [clicked("other", 90), clicked("y", 20)]),
         batch([shown("other", 100)], [clicked("x", 30)]),
     ]
 
-    result = tidemark_run(ad_clicks(Path("input")), batches)
+    result = tidegauge_run(ad_clicks(Path("input")), batches)
 
     # The click on x is within the hour of its impression, but the watermark had passed: both count as alone.
     assert result["click_through"] == {"spring": figures(4, 1), "unknown": figures(0, 0, 1)}

@@ -32,7 +32,7 @@ def test_planes_and_days_equal_a_recount_and_flights_without_a_plane_are_dead_le
     assert {plane: (value["flights"], value["miles"]) for plane, value in stored.items()} == {
         plane: (len(flights), sum(flight["distance"] for flight in flights)) for plane, flights in planes.items()
     }
-    letters = workspace.rows("SELECT record IS NOT NULL, state, count(*) FROM tidemark.dead_letter GROUP BY 1, 2")
+    letters = workspace.rows("SELECT record IS NOT NULL, state, count(*) FROM tidegauge.dead_letter GROUP BY 1, 2")
     assert letters == [(True, "", len(without))]
 
     counted = [flight for flights in planes.values() for flight in flights]

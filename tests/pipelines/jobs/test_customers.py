@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.jobs.customers import customers
-from tidemark.testing import Crash, Replay
+from tidegauge.testing import Crash, Replay
 
 pytestmark = pytest.mark.spark
 
@@ -34,8 +34,8 @@ BATCHES = [{"profiles": some, "settings": others} for some, others in zip(PROFIL
 OF_ONE_FOLD = {"customers": ["one fold of all rows"]}
 
 
-def test_either_side_comes_first_and_changes_its_own_fields_only(tidemark_run):
-    result = tidemark_run(customers(Path("input")), BATCHES)
+def test_either_side_comes_first_and_changes_its_own_fields_only(tidegauge_run):
+    result = tidegauge_run(customers(Path("input")), BATCHES)
 
     assert result.checked == OF_ONE_FOLD
     assert result["customers"]["ann"] == {
@@ -44,19 +44,19 @@ def test_either_side_comes_first_and_changes_its_own_fields_only(tidemark_run):
     }
 
 
-def test_a_replay_without_a_change_reverts_it_and_an_equal_replay_changes_nothing(tidemark_run):
+def test_a_replay_without_a_change_reverts_it_and_an_equal_replay_changes_nothing(tidegauge_run):
     fewer = {"profiles": PROFILES[1][:1], "settings": SETTINGS[1]}
 
-    result = tidemark_run(customers(Path("input")), [*BATCHES, Crash(), Replay(), Replay(fewer)])
+    result = tidegauge_run(customers(Path("input")), [*BATCHES, Crash(), Replay(), Replay(fewer)])
 
     assert [batch.attempts for batch in result.batches] == [1, 3]
     assert result["customers"]["ann"]["profile"] == {"name": "Ann", "city": "Oslo"}
 
 
-def test_a_change_without_a_time_is_a_dead_letter(tidemark_run):
+def test_a_change_without_a_time_is_a_dead_letter(tidegauge_run):
     profiles = [profile("ann", 1, "Ann"), {"user": "ann", "name": "Ghost"}]
 
-    result = tidemark_run(customers(Path("input")), [{"profiles": profiles, "settings": [setting("ann", 1, "no")]}])
+    result = tidegauge_run(customers(Path("input")), [{"profiles": profiles, "settings": [setting("ann", 1, "no")]}])
 
     assert result["customers"]["ann"]["profile"]["name"] == "Ann"
     assert [letter.line_number for letter in result.dead_letters] == [2]

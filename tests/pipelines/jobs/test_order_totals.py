@@ -8,7 +8,7 @@ from decimal import Decimal
 import psycopg
 import pytest
 
-import tidemark
+import tidegauge
 from pipelines.jobs.order_totals import order_totals
 from pipelines.operators.old_rows import with_old_rows
 from pipelines.pipeline import Pipeline
@@ -119,7 +119,7 @@ class Tables:
 @pytest.fixture
 def tables(conn, database_url, monkeypatch):
     monkeypatch.setenv("DATABASE_URL", database_url)
-    conn.execute("DROP SCHEMA IF EXISTS tidemark_source CASCADE")
+    conn.execute("DROP SCHEMA IF EXISTS tidegauge_source CASCADE")
     yield Tables(conn, random.Random(20130101))
     for table in TABLES:
         PostgresChanges(table, url=database_url).drop()
@@ -205,7 +205,7 @@ def test_the_page_s_code_runs_and_its_remedy_counts_a_truncated_table_anew(works
 
 def documented(workspace):
     """Return the pipelines of the page as one."""
-    names = {name: getattr(tidemark, name) for name in tidemark.__all__} | {"folder": workspace.input}
+    names = {name: getattr(tidegauge, name) for name in tidegauge.__all__} | {"folder": workspace.input}
     exec(compile(program(PAGE), f"docs/{PAGE}", "exec"), names)  # noqa: S102
     totals = replace(names["totals"], spec=replace(names["BY_STATUS"], name="debezium"))
     return Pipeline("order_totals", [*names["order_totals"].feeds, names["notes"], totals])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.jobs.page_views import page_views
-from tidemark.testing import Crash
+from tidegauge.testing import Crash
 
 pytestmark = pytest.mark.spark
 
@@ -31,17 +31,17 @@ def late(result):
     return [(batch.late, batch.dropped) for batch in result.batches]
 
 
-def test_a_view_that_is_days_late_updates_its_hour_once_and_shows_in_the_figures(tidemark_run):
-    result = tidemark_run(page_views(Path("views")), [*BATCHES, Crash()], expected={"views_by_hour": recount})
+def test_a_view_that_is_days_late_updates_its_hour_once_and_shows_in_the_figures(tidegauge_run):
+    result = tidegauge_run(page_views(Path("views")), [*BATCHES, Crash()], expected={"views_by_hour": recount})
 
     assert late(result) == [(0, 0), (1, 0)]
     assert result.checked["views_by_hour"][0] == "one fold of all rows"
 
 
-def test_late_views_are_dropped_if_asked(tidemark_run):
+def test_late_views_are_dropped_if_asked(tidegauge_run):
     in_time = [line for batch in BATCHES for line in batch if line["at"] > "2024-03-10"]
 
-    result = tidemark_run(
+    result = tidegauge_run(
         page_views(Path("views"), drop_late=True), BATCHES, expected={"views_by_hour": recount(in_time)}
     )
 

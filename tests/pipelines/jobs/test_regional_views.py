@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.jobs.regional_views import regional_views
-from tidemark.testing import Replay
+from tidegauge.testing import Replay
 
 pytestmark = pytest.mark.spark
 
@@ -41,12 +41,12 @@ def recount(users, views):
     return counts
 
 
-def test_views_count_in_the_region_committed_before_their_batch_also_in_a_replay(tidemark_run):
+def test_views_count_in_the_region_committed_before_their_batch_also_in_a_replay(tidegauge_run):
     batches = [{"users": users, "views": views} for users, views in zip(USERS, VIEWS, strict=True)]
     fewer = {"users": [user("ann", "moon", 9)], "views": [view("cat"), view("ann")]}
 
-    first = tidemark_run(regional_views(Path("input")), batches)
-    replayed = tidemark_run(regional_views(Path("input")), [*batches, Replay(fewer)])
+    first = tidegauge_run(regional_views(Path("input")), batches)
+    replayed = tidegauge_run(regional_views(Path("input")), [*batches, Replay(fewer)])
 
     assert counts(first) == {"unknown": 5, "north": 1, "east": 2, "south": 2, "west": 1} == recount(USERS, VIEWS)
     assert counts(replayed) == recount(USERS, [*VIEWS[:2], fewer["views"]])

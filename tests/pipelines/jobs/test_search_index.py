@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.jobs.search_index import POSTINGS, search_index
 from state_backends import PostgresBackingMap
-from tidemark.testing import Crash, Replay
+from tidegauge.testing import Crash, Replay
 
 pytestmark = pytest.mark.spark
 
@@ -42,26 +42,26 @@ def recount(lines):
     }
 
 
-def test_the_postings_are_those_of_the_newest_texts_also_after_a_crash_whose_replay_brings_others(tidemark_run):
+def test_the_postings_are_those_of_the_newest_texts_also_after_a_crash_whose_replay_brings_others(tidegauge_run):
     replay = Replay([document("d1", 7, "dog")])
 
-    first = tidemark_run(search_index(Path("documents")), BATCHES, expected={"postings": recount})
-    tidemark_run(
+    first = tidegauge_run(search_index(Path("documents")), BATCHES, expected={"postings": recount})
+    tidegauge_run(
         search_index(Path("documents")), [*BATCHES, Crash("mid_write"), replay], expected={"postings": recount}
     )
 
     assert ("gone", "d3") not in first["postings"]
 
 
-def test_a_change_writes_the_postings_that_differ_and_a_posting_list_is_one_prefix(tidemark_run):
+def test_a_change_writes_the_postings_that_differ_and_a_posting_list_is_one_prefix(tidegauge_run):
     batches = [
         [document("d1", 1, "the dog bites the man"), document("d2", 1, "dog")],
         [document("d1", 2, "the dog bites a man"), document("d3", 2, "doghouse")],
     ]
 
-    conn = tidemark_run(search_index(Path("documents")), batches).conn
+    conn = tidegauge_run(search_index(Path("documents")), batches).conn
 
-    written = conn.execute("SELECT word, doc FROM tidemark_state.postings WHERE txid = 2 ORDER BY word").fetchall()
+    written = conn.execute("SELECT word, doc FROM tidegauge_state.postings WHERE txid = 2 ORDER BY word").fetchall()
     assert written == [("a", "d1"), ("doghouse", "d3"), ("the", "d1")]
     dogs = PostgresBackingMap(conn, POSTINGS).scan(prefix=("dog",))
     assert [(key, row.value) for key, row in dogs] == [

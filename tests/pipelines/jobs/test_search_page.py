@@ -46,7 +46,7 @@ def test_the_page_s_search_uses_the_index(conn, feed):
     create, search = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
     conn.execute(create)
     feed.run(texts(1, **{f"d{n}": f"text number{n} of many" for n in range(2_000)}))
-    conn.execute("ANALYZE tidemark_state.texts")
+    conn.execute("ANALYZE tidegauge_state.texts")
 
     plan = "\n".join(line for (line,) in conn.execute(f"EXPLAIN {search}", {"search": "number7"}))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.jobs.sessions import GAP, sessions
-from tidemark.testing import Crash
+from tidegauge.testing import Crash
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +36,7 @@ def plainly(actions):
     return found
 
 
-def test_out_of_order_in_pieces_and_with_a_crash_sessions_are_those_of_the_sorted_events(tidemark_run):
+def test_out_of_order_in_pieces_and_with_a_crash_sessions_are_those_of_the_sorted_events(tidegauge_run):
     chance = random.Random(7)
     actions = [action(chance.choice("abcd"), chance.randrange(400)) for _ in range(120)]
     # Each comes up to nine minutes after its time.
@@ -46,7 +46,7 @@ def test_out_of_order_in_pieces_and_with_a_crash_sessions_are_those_of_the_sorte
     batches = [arriving[first : first + 40] for first in (0, 40, 80)]
     expected = {key: closed(end, events) for key, (end, events) in plainly(actions).items()}
 
-    result = tidemark_run(
+    result = tidegauge_run(
         sessions(Path("actions")),
         [*batches, Crash(), [action("last", 1000)]],
         expected={"closed_sessions": expected},
@@ -56,13 +56,13 @@ def test_out_of_order_in_pieces_and_with_a_crash_sessions_are_those_of_the_sorte
     assert [(each.attempts, each.late) for each in result.batches] == [(1, 0), (1, 0), (2, 0), (1, 0)]
 
 
-def test_an_event_joins_two_open_sessions_and_one_that_is_late_is_counted_as_such(tidemark_run):
+def test_an_event_joins_two_open_sessions_and_one_that_is_late_is_counted_as_such(tidegauge_run):
     begun = [[action("ann", 0), action("ann", 35), action("bob", 0)]]
     joined = [*begun, [action("ann", 28), {"user": "bob", "at": "+12345-01-01T00:00:00Z"}]]
 
-    two = tidemark_run(sessions(Path("actions")), begun)["open_sessions"]["ann"]["sessions"]
-    one = tidemark_run(sessions(Path("actions")), joined)["open_sessions"]["ann"]["sessions"]
-    result = tidemark_run(sessions(Path("actions")), [*joined, [action("bob", 80)], [action("ann", 36)]])
+    two = tidegauge_run(sessions(Path("actions")), begun)["open_sessions"]["ann"]["sessions"]
+    one = tidegauge_run(sessions(Path("actions")), joined)["open_sessions"]["ann"]["sessions"]
+    result = tidegauge_run(sessions(Path("actions")), [*joined, [action("bob", 80)], [action("ann", 36)]])
 
     assert [each["events"] for each in two] == [1, 1]
     assert [(each["start"][11:16], each["end"][11:16], each["events"]) for each in one] == [("09:00", "09:35", 3)]

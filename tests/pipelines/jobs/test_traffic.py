@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.jobs.traffic import BY_DAY, BY_HOUR, BY_MINUTE, GRAINS, traffic
 from state_backends import StateReader
-from tidemark.testing import Replay
+from tidegauge.testing import Replay
 
 pytestmark = pytest.mark.spark
 
@@ -56,10 +56,10 @@ def assert_coarse_rows_are_their_fine_rows_folded(result, fine, coarse, span):
         assert folded == {"keys": len(within), "missing": 0, "expired": 0, "value": value}
 
 
-def test_the_grains_agree_with_a_recount_and_with_each_other_also_after_a_smaller_replay(tidemark_run):
+def test_the_grains_agree_with_a_recount_and_with_each_other_also_after_a_smaller_replay(tidegauge_run):
     expected = {spec.name: partial(recount, span=SPANS[width]) for width, spec in GRAINS.items()}
 
-    result = tidemark_run(
+    result = tidegauge_run(
         traffic(Path("requests")), [requests(1), requests(2), Replay(requests(3, 20))], expected=expected
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.jobs.trending import trending
-from tidemark.testing import Crash, Replay
+from tidegauge.testing import Crash, Replay
 
 pytestmark = pytest.mark.spark
 
@@ -27,10 +27,10 @@ def recount(views):
     }
 
 
-def test_the_lists_are_those_of_sorting_everything_also_after_a_crash_and_a_smaller_replay(tidemark_run):
+def test_the_lists_are_those_of_sorting_everything_also_after_a_crash_and_a_smaller_replay(tidegauge_run):
     batches = [views(seed) for seed in range(3)]
 
-    result = tidemark_run(
+    result = tidegauge_run(
         trending(Path("views")),
         [*batches, Crash("mid_write"), Replay(views(4)[:50])],
         expected={"top_pages": recount},
@@ -39,10 +39,10 @@ def test_the_lists_are_those_of_sorting_everything_also_after_a_crash_and_a_smal
     assert result.batches[-1].attempts == 2
 
 
-def test_a_batch_without_views_of_the_leading_pages_does_not_write_their_list(tidemark_run):
+def test_a_batch_without_views_of_the_leading_pages_does_not_write_their_list(tidegauge_run):
     leading = [{"page": f"/{page}", "at": "2024-01-01T00:30:00Z"} for page in range(10) for _ in range(3)]
     other = [{"page": "/new", "at": "2024-01-01T00:30:00Z"}]
 
-    result = tidemark_run(trending(Path("views")), [leading, other])
+    result = tidegauge_run(trending(Path("views")), [leading, other])
 
-    assert result.conn.execute("SELECT txid FROM tidemark_state.top_pages").fetchall() == [(1,)]
+    assert result.conn.execute("SELECT txid FROM tidegauge_state.top_pages").fetchall() == [(1,)]

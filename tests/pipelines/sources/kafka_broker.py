@@ -69,7 +69,7 @@ def fetch(coordinates: Sequence[str], folder: Path, *, transitive: bool = True) 
     )
     module, found = folder / "ivy.xml", folder / "jars.txt"
     module.write_text(
-        '<ivy-module version="2.0"><info organisation="tidemark" module="tests"/>'
+        '<ivy-module version="2.0"><info organisation="tidegauge" module="tests"/>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     found.unlink(missing_ok=True)

@@ -88,7 +88,7 @@ def test_history_and_live_input_count_once_over_kills_on_both_sides_of_the_hand_
     assert workspace.run(pipeline) == [(4, 1)]
     assert totals(workspace) == {"JFK": (5, 61), "LGA": (1, 2)}
     assert {n: value["reached"] for n, value in workspace.values("peaks").items()} == {1: 2, 2: 1, 4: 1, 5: 1}
-    boundary = workspace.rows("SELECT input -> 0 ->> 'unit' FROM tidemark.batch ORDER BY txid")
+    boundary = workspace.rows("SELECT input -> 0 ->> 'unit' FROM tidegauge.batch ORDER BY txid")
     assert [unit for (unit,) in boundary][:2] == ["files", "files"]
     assert boundary[2] != ("files",)
     with pytest.raises(BackfillError, match="up to batch 2 was backfilled from 'acme:files'"):
@@ -134,7 +134,7 @@ def test_a_pipeline_of_several_sources_merges_its_history(tmp_path):
 
 def test_a_history_is_named_by_module_and_attribute(tmp_path, monkeypatch):
     (tmp_path / "acme_history.py").write_text(
-        "from tidemark import JsonFiles\n"
+        "from tidegauge import JsonFiles\n"
         f"exported = JsonFiles({str(tmp_path)!r}, schema='n int')\n"
         "def landed(folder):\n    return JsonFiles(folder, schema='n int')\n"
     )

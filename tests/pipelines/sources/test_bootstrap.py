@@ -103,7 +103,7 @@ def test_a_batch_that_was_planned_comes_again_as_it_was_in_either_query(landed, 
     batches = landed.run(over_folders(landed))
 
     assert batches == [(3, 2), (4, 1), (5, 1)]
-    assert landed.rows("SELECT rows_in FROM tidemark.batch ORDER BY txid") == [(1,), (1,), (2,), (1,), (1,)]
+    assert landed.rows("SELECT rows_in FROM tidegauge.batch ORDER BY txid") == [(1,), (1,), (2,), (1,), (1,)]
     assert by_region(landed) == {"south": 1, "north": 1, "west": 1}
 
 

@@ -200,7 +200,7 @@ def test_money_with_too_many_places_is_a_dead_letter_and_not_rounded(workspace):
     workspace.run(Pipeline("p", [events.group_by("price").persistent_aggregate(spec)]))
 
     assert workspace.values("paid") == {"1.12": {"count": 1}}
-    [(source, line, reason)] = workspace.rows("SELECT source, line_number, reason FROM tidemark.dead_letter")
+    [(source, line, reason)] = workspace.rows("SELECT source, line_number, reason FROM tidegauge.dead_letter")
     assert (source, line, reason) == ("1.json", 1, "price: expected decimal(18,2), got 1.125")
     assert re.search(message_of("Values that cannot be counted", 1), reason)
 
@@ -214,7 +214,7 @@ def test_csv_with_a_header_is_checked_as_well(workspace):
     workspace.run(Pipeline("p", [by_price.persistent_aggregate(spec)]))
 
     assert workspace.values("paid") == {"1.12": {"count": 1}}
-    assert workspace.rows("SELECT line_number FROM tidemark.dead_letter ORDER BY 1") == [(2,), (3,)]
+    assert workspace.rows("SELECT line_number FROM tidegauge.dead_letter ORDER BY 1") == [(2,), (3,)]
 
 
 def test_a_number_in_parquet_that_is_too_large_for_its_column_is_a_dead_letter(workspace):
@@ -226,6 +226,6 @@ def test_a_number_in_parquet_that_is_too_large_for_its_column_is_a_dead_letter(w
     workspace.run(Pipeline("p", [events.where("level is not null").group_by("level").persistent_aggregate(spec)]))
 
     assert workspace.values("levels") == {"44": {"count": 1}}
-    assert workspace.rows("SELECT line, line_number, reason FROM tidemark.dead_letter") == [
+    assert workspace.rows("SELECT line, line_number, reason FROM tidegauge.dead_letter") == [
         ('{"level":300}', 1, "level: expected tinyint, got 300")
     ]

@@ -31,7 +31,7 @@ def texts(source):
 
 def letters(workspace):
     return workspace.rows(
-        "SELECT source, line_number, line, reason FROM tidemark.dead_letter ORDER BY source, line_number"
+        "SELECT source, line_number, line, reason FROM tidegauge.dead_letter ORDER BY source, line_number"
     )
 
 
@@ -66,7 +66,7 @@ class TestCsvFiles:
             ("a.csv", 16, HEADER, "a header, not an event"),
         ]
         assert workspace.values("names") == {"a": {"count": 2, "n": 1}, 'b, "c"': {"count": 1, "n": 2}}
-        assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(14, 11)]
+        assert workspace.rows("SELECT rows_in, dead_letters FROM tidegauge.batch") == [(14, 11)]
 
     def test_the_header_of_every_file_is_skipped_also_quoted_or_after_blank_lines(self, workspace):
         workspace.land("1.csv", "a,b", "x,y")
@@ -213,7 +213,7 @@ def test_a_name_beside_which_spark_reads_files_twice_is_refused_before_anything_
     ):
         workspace.run(names(JsonFiles(workspace.input, schema="name string, n int")))
 
-    assert workspace.rows("SELECT count(*) FROM tidemark.batch") == [(0,)]
+    assert workspace.rows("SELECT count(*) FROM tidegauge.batch") == [(0,)]
 
 
 def test_pending_are_the_files_that_were_not_read_and_that_spark_will_read(workspace):

@@ -245,7 +245,7 @@ def test_a_running_query_reads_new_messages_and_has_no_lag_at_the_end(workspace,
     driver.run()
 
     assert counts(workspace) == {"a": 2}
-    [[progress]] = workspace.rows("SELECT progress FROM tidemark.driver")
+    [[progress]] = workspace.rows("SELECT progress FROM tidegauge.driver")
     assert progress["pending"] == {"count": 0, "unit": "messages", "oldest": None}
 
 
@@ -307,7 +307,7 @@ def test_a_bad_message_is_kept_with_its_partition_and_offset_and_the_reason(work
 
     workspace.run(names(source_of(broker, topic, max_bad_share=0.9)))
 
-    letters = workspace.rows("SELECT source, line_number, reason FROM tidemark.dead_letter ORDER BY 1, 2")
+    letters = workspace.rows("SELECT source, line_number, reason FROM tidegauge.dead_letter ORDER BY 1, 2")
     assert letters == [
         (f"{topic.name}/0", 1, "not JSON: Expecting value at column 1"),
         (f"{topic.name}/0", 2, "not JSON: Expecting value at column 1"),
@@ -329,7 +329,7 @@ def test_a_bad_message_is_kept_as_it_is_and_counts_once_after_the_fix(workspace,
         return Pipeline("names", [events.group_by("trace", "key").persistent_aggregate(spec)])
 
     workspace.run(traces(SCHEMA))
-    records = workspace.rows("SELECT record - 'timestamp' FROM tidemark.dead_letter ORDER BY line_number")
+    records = workspace.rows("SELECT record - 'timestamp' FROM tidegauge.dead_letter ORDER BY line_number")
     request(workspace.conn, "names", Choice(), "a test")
     batches = workspace.run(traces("name string NOT NULL, n string"))
 
@@ -340,7 +340,7 @@ def test_a_bad_message_is_kept_as_it_is_and_counts_once_after_the_fix(workspace,
     assert records == [(message | first,), (message | second,)]
     assert batches == [(2, 1)]
     assert workspace.values("traces") == {("t-1", "none"): {"count": 1}}
-    assert workspace.rows("SELECT line_number FROM tidemark.dead_letter WHERE replay_txid IS NULL") == [(1,)]
+    assert workspace.rows("SELECT line_number FROM tidegauge.dead_letter WHERE replay_txid IS NULL") == [(1,)]
 
 
 def test_a_tombstone_is_an_event_where_the_pipeline_asks_for_it(workspace, broker, topic):
@@ -353,7 +353,7 @@ def test_a_tombstone_is_an_event_where_the_pipeline_asks_for_it(workspace, broke
     workspace.run(Pipeline("names", [deleted.group_by(key="coalesce(kafka_key, '')").persistent_aggregate(spec)]))
 
     assert workspace.values("deleted") == {"k": {"count": 1}, "": {"count": 1}}
-    assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(3, 0)]
+    assert workspace.rows("SELECT rows_in, dead_letters FROM tidegauge.batch") == [(3, 0)]
 
 
 def test_topics_that_a_pattern_matches_are_read_also_those_that_are_made_later(workspace, broker, new_topic):
@@ -410,7 +410,7 @@ def test_a_message_without_a_value_is_not_an_event(workspace, broker, topic):
 
     workspace.run(names(source_of(broker, topic)))
 
-    assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(1, 0)]
+    assert workspace.rows("SELECT rows_in, dead_letters FROM tidegauge.batch") == [(1, 0)]
 
 
 def test_an_event_has_its_place_in_kafka_beside_its_value(workspace, broker, topic):
@@ -432,7 +432,7 @@ def test_an_event_has_its_place_in_kafka_beside_its_value(workspace, broker, top
         (f"{topic.name}/0/k", "y"): 1,
         (f"{topic.name}/0/none", "z"): 2,
     }
-    assert workspace.rows("SELECT source, line_number, reason FROM tidemark.dead_letter") == [
+    assert workspace.rows("SELECT source, line_number, reason FROM tidegauge.dead_letter") == [
         (f"{topic.name}/0", 3, "not UTF-8")
     ]
 
@@ -541,10 +541,10 @@ def test_a_pipeline_goes_on_after_what_kafka_has_lost_and_the_gap_is_a_dead_lett
     assert said[1][:2] == [f"names: lost {gap}", f"names: {workspace.checkpoint} resumes after batch 1"]
     assert again == ["names: no input is lost, nothing to skip"]
     assert counts(workspace) == {"a": 2, "b": 2}
-    assert workspace.rows("SELECT txid, source, reason FROM tidemark.dead_letter") == [
+    assert workspace.rows("SELECT txid, source, reason FROM tidegauge.dead_letter") == [
         (1, f"{topic.name}/0", f"lost: {gap} were no longer there, left out by skip-lost")
     ]
-    assert workspace.rows("SELECT dead_letters, total_dead_letters FROM tidemark.batch ORDER BY txid") == [
+    assert workspace.rows("SELECT dead_letters, total_dead_letters FROM tidegauge.batch ORDER BY txid") == [
         (1, 1),
         (0, 1),
     ]
@@ -664,7 +664,7 @@ def test_a_password_reaches_neither_error_nor_checkpoint_nor_database(workspace,
     with pytest.raises(Exception) as failed:  # noqa: PT011  Spark's own class
         workspace.run(names(source))
 
-    texts = [str(failed.value), repr(source), *map(str, workspace.rows("SELECT status, message FROM tidemark.driver"))]
+    texts = [str(failed.value), repr(source), *map(str, workspace.rows("SELECT status, message FROM tidegauge.driver"))]
     texts += [path.read_text(errors="replace") for path in files_below(workspace.checkpoint)]
     assert [text for text in texts if SECRET in text] == []
 
@@ -685,7 +685,7 @@ def test_a_recount_reads_the_offsets_that_were_counted_and_refuses_what_retentio
     source = source_of(broker, topic)
     recount = Recount(names(source), "names", workspace.conn, lambda: workspace.spark, workspace.checkpoint)
     assert recount.audit(100).is_exact
-    workspace.conn.execute("DELETE FROM tidemark_state.names WHERE name = 'a'")
+    workspace.conn.execute("DELETE FROM tidegauge_state.names WHERE name = 'a'")
 
     [found] = recount.audit(100).deviations
     delete_up_to(workspace.spark, broker, topic, offset=1)
@@ -714,7 +714,7 @@ def test_messages_of_a_registry_are_read_by_their_own_schemas_and_wait_for_the_r
         topic.send(on_wire(5, two), b"{}", on_wire(ids[2], b'{"name": "a", "n": 1.5}'), key=keyed)
         topic.send(on_wire(ids[0], one), key="not from a registry")
         workspace.run(pipeline())
-        letters = workspace.rows("SELECT reason FROM tidemark.dead_letter ORDER BY line_number")
+        letters = workspace.rows("SELECT reason FROM tidegauge.dead_letter ORDER BY line_number")
         before = workspace.values("names")
 
         server.register("late", second)
@@ -722,7 +722,7 @@ def test_messages_of_a_registry_are_read_by_their_own_schemas_and_wait_for_the_r
         server.down = True
         with pytest.raises(Exception, match=r"schema registry 'http://[^']*': answers 503") as away:
             workspace.run(pipeline())
-        still = workspace.values("names"), len(workspace.rows("SELECT 1 FROM tidemark.dead_letter"))
+        still = workspace.values("names"), len(workspace.rows("SELECT 1 FROM tidegauge.dead_letter"))
         server.down = False
         workspace.run(pipeline())
 

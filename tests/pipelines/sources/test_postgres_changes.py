@@ -141,7 +141,7 @@ def test_a_value_that_its_column_cannot_hold_is_a_dead_letter_with_its_place(wor
 
     workspace.run(flown(workspace))
 
-    assert workspace.rows("SELECT source, line, reason FROM tidemark.dead_letter") == [
+    assert workspace.rows("SELECT source, line, reason FROM tidegauge.dead_letter") == [
         (
             "table flown, snapshot at LSN 0/0",
             '{"id":"1","carrier":"AA","miles":"5","day":"infinity"}',
@@ -196,7 +196,7 @@ def await_batches(workspace, victim, number):
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     while time.monotonic() < deadline:
         assert victim.process.poll() is None, victim.log.read_text()[-3000:]
-        found = workspace.rows("SELECT committed_txid, open_txid FROM tidemark.pipeline WHERE name = 'net'")
+        found = workspace.rows("SELECT committed_txid, open_txid FROM tidegauge.pipeline WHERE name = 'net'")
         if found and (found[0][0] or 0) >= number and found[0][1] is not None:
             return
         time.sleep(0.005)
@@ -218,4 +218,4 @@ def test_a_driver_killed_in_the_copy_and_in_the_changes_counts_every_row_once(wo
 
     net_values = {key: (value["rows"], value["miles"]) for key, value in workspace.values("net").items()}
     assert net_values == {carrier: (rows, miles) for carrier, rows, miles in workspace.rows(expected)}
-    assert workspace.rows("SELECT count(*) > 0 FROM tidemark.batch WHERE attempt > 1") == [(True,)]
+    assert workspace.rows("SELECT count(*) > 0 FROM tidegauge.batch WHERE attempt > 1") == [(True,)]

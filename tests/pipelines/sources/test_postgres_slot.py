@@ -117,8 +117,8 @@ class TestSetup:
         left = feed.conn.execute(
             "SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = %(slot)s), "
             "(SELECT count(*) FROM pg_publication WHERE pubname = %(slot)s), "
-            "to_regclass('tidemark_source.' || %(slot)s), "
-            "(SELECT count(*) FROM tidemark_source.beginning WHERE slot = %(slot)s)",
+            "to_regclass('tidegauge_source.' || %(slot)s), "
+            "(SELECT count(*) FROM tidegauge_source.beginning WHERE slot = %(slot)s)",
             {"slot": feed.source.slot},
         ).fetchone()
         assert left == (0, 0, None, 0)

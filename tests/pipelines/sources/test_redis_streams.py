@@ -50,7 +50,7 @@ def test_entries_count_once_over_batches_and_runs(workspace, stream, add):
 
     assert (first, second, third) == ([(1, 1), (2, 1), (3, 1)], [(4, 1)], [])
     assert total(workspace) == {"JFK": (5, 10), "LGA": (1, 10)}
-    assert workspace.rows("SELECT rows_in FROM tidemark.batch ORDER BY txid") == [(2,), (2,), (1,), (1,)]
+    assert workspace.rows("SELECT rows_in FROM tidegauge.batch ORDER BY txid") == [(2,), (2,), (1,), (1,)]
 
 
 @spark_test
@@ -108,7 +108,7 @@ def test_bad_entries_are_dead_letters_with_stream_id_and_reason(workspace, clien
 
     workspace.run(flights(source_of(stream)))
 
-    letters = workspace.rows("SELECT source, line, reason, line_number FROM tidemark.dead_letter ORDER BY source")
+    letters = workspace.rows("SELECT source, line, reason, line_number FROM tidegauge.dead_letter ORDER BY source")
     assert letters == [
         (
             f"stream {stream}, entry {bad[0]}",
@@ -145,7 +145,7 @@ def test_one_field_can_hold_the_event_as_json(workspace, client, stream):
 
     workspace.run(flights(source_of(stream, json_field="event")))
 
-    reasons = [reason for (reason,) in workspace.rows("SELECT reason FROM tidemark.dead_letter ORDER BY source")]
+    reasons = [reason for (reason,) in workspace.rows("SELECT reason FROM tidegauge.dead_letter ORDER BY source")]
     assert reasons == [
         "field 'event': not JSON: Extra data at column 18",
         "field 'event': origin: required, and absent or null",

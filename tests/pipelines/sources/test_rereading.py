@@ -36,7 +36,7 @@ def test_files_of_every_format_whatever_they_are_called(workspace):
     [file] = (workspace.input.parent / "written").glob("*.parquet")
     file.replace(workspace.input / "x[1].parquet")
     workspace.run(counting(*sources))
-    workspace.conn.execute("DELETE FROM tidemark_state.flights WHERE origin = 'LGA'")
+    workspace.conn.execute("DELETE FROM tidegauge_state.flights WHERE origin = 'LGA'")
 
     found = audit(workspace, counting(*sources))
 
@@ -50,7 +50,7 @@ def test_redis_streams_and_entries_that_are_gone_are_named(workspace, client, st
     workspace.run(counting(source))
     add(4, origin="LGA")
     assert audit(workspace, counting(source)).is_exact
-    workspace.conn.execute("UPDATE tidemark_state.flights SET flights = 2")
+    workspace.conn.execute("UPDATE tidegauge_state.flights SET flights = 2")
 
     [found] = audit(workspace, counting(source)).deviations
     client.xdel(stream, later[0])

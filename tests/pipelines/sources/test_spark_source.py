@@ -87,7 +87,7 @@ class TestASparkSource:
         workspace.run(numbers(SparkSource("counting")))
 
         assert counts(workspace) == {0: 3, 1: 3}
-        assert workspace.rows("SELECT offsets, input->0->'items' FROM tidemark.batch") == [
+        assert workspace.rows("SELECT offsets, input->0->'items' FROM tidegauge.batch") == [
             ([{"n": 6}], {"0": [None, {"n": 6}]})
         ]
 

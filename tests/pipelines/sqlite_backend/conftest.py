@@ -25,6 +25,6 @@ def workspace(transactional_db: None, spark: SparkSession, tmp_path: Path) -> It
     dsn = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     with psycopg.connect(dsn, autocommit=True) as conn:
         yield Workspace(spark, conn, dsn, tmp_path)
-        conn.execute("DROP TABLE IF EXISTS tidemark_state.sqlite_lines, tidemark_changelog.sqlite_words CASCADE")
-        conn.execute("DELETE FROM tidemark.pipeline")
-        conn.execute("DELETE FROM tidemark.synchronizer")
+        conn.execute("DROP TABLE IF EXISTS tidegauge_state.sqlite_lines, tidegauge_changelog.sqlite_words CASCADE")
+        conn.execute("DELETE FROM tidegauge.pipeline")
+        conn.execute("DELETE FROM tidegauge.synchronizer")

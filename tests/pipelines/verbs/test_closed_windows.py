@@ -116,7 +116,7 @@ def test_windows_close_once_as_those_of_a_model_also_after_replays(workspace, ki
     assert found == {key: (n, 1) for key, n in model.closed.items()}
     assert model.closed
     assert model.late
-    letters = workspace.rows("SELECT line, reason FROM tidemark.dead_letter")
+    letters = workspace.rows("SELECT line, reason FROM tidegauge.dead_letter")
     assert len(letters) == model.late
     for line, reason in letters:
         assert json.loads(line).keys() == {"page", "at", "_window"}

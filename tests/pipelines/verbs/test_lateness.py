@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 TOTALS = StateSpec("totals", measures={"n": Count()})
 LATE = StateSpec("late_by_name", key={"name": "text"}, measures={"n": Count()})
-FIGURES = "SELECT late, dropped, dead_letters FROM tidemark.batch ORDER BY txid"
+FIGURES = "SELECT late, dropped, dead_letters FROM tidegauge.batch ORDER BY txid"
 
 
 def at(minute, name="a"):
@@ -35,7 +35,7 @@ def test_late_tuples_within_the_bound_count_and_later_ones_are_dead_letters_also
 
     assert workspace.values("totals") == {(): {"n": 3}}
     assert workspace.rows(FIGURES) == [(0, 0, 0), (2, 1, 1)]
-    [(source, line, reason)] = workspace.rows("SELECT source, line, reason FROM tidemark.dead_letter")
+    [(source, line, reason)] = workspace.rows("SELECT source, line, reason FROM tidegauge.dead_letter")
     assert (source, reason) == ("late", "late: at is more than 0:05:00 before the watermark")
     assert json.loads(line) == {"name": "too late", "at": "2024-01-01T00:14:00.000000Z"}
 

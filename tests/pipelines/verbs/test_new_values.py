@@ -63,7 +63,7 @@ def test_an_expired_row_has_no_previous_values(workspace):
     short = StateSpec("words", key={"word": "text"}, measures={"count": Count()}, ttl=timedelta(seconds=60))
     workspace.land("1.txt", "dog")
     workspace.run(histogram(workspace.input, short))
-    workspace.conn.execute("UPDATE tidemark_state.words SET updated_at = updated_at - interval '2 minutes'")
+    workspace.conn.execute("UPDATE tidegauge_state.words SET updated_at = updated_at - interval '2 minutes'")
 
     workspace.land("2.txt", "dog")
     workspace.run(histogram(workspace.input, short))

@@ -1,4 +1,4 @@
-"""partition_persist: an updater in Python, over a Tidemark state or a store of the user's own."""
+"""partition_persist: an updater in Python, over a Tidegauge state or a store of the user's own."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_an_updater_sees_a_key_s_tuples_in_order_and_what_it_wrote_before(worksp
 
     assert workspace.values("baskets") == {}
     assert workspace.values("checkouts") == {"ann": {"n": 1}, "bob": {"n": 1}}
-    history = workspace.rows("SELECT value FROM tidemark_changelog.baskets WHERE \"user\" = 'ann' ORDER BY txid")
+    history = workspace.rows("SELECT value FROM tidegauge_changelog.baskets WHERE \"user\" = 'ann' ORDER BY txid")
     assert history[0] == (["apple", "pear"],)
 
 
@@ -73,7 +73,7 @@ def test_a_write_to_a_key_that_no_tuple_has_is_refused(workspace):
     with pytest.raises(Exception, match=r"state 'baskets': the updater wrote key \('bob',\), which none of its"):
         workspace.run(baskets(workspace.input, WritesElsewhere()))
 
-    assert workspace.rows("SELECT open_txid, committed_txid FROM tidemark.pipeline") == [(1, 0)]
+    assert workspace.rows("SELECT open_txid, committed_txid FROM tidegauge.pipeline") == [(1, 0)]
 
 
 def test_a_tuple_with_an_invalid_key_is_a_dead_letter(workspace):
@@ -82,7 +82,7 @@ def test_a_tuple_with_an_invalid_key_is_a_dead_letter(workspace):
     workspace.run(baskets(workspace.input))
 
     assert workspace.values("baskets") == {"ann": ["apple"]}
-    assert workspace.rows("SELECT state, reason FROM tidemark.dead_letter") == [("baskets", "key column user is null")]
+    assert workspace.rows("SELECT state, reason FROM tidegauge.dead_letter") == [("baskets", "key column user is null")]
 
 
 def test_an_emitted_column_of_another_type_is_refused_by_name(workspace):
@@ -137,7 +137,10 @@ def test_a_store_of_the_user_s_own_gets_the_txid_and_every_tuple_once(workspace,
         written[path.name.partition("-")[0]] += path.read_text().split()
     assert batches == [(1, 1), (2, 1)]
     assert {txid: sorted(users) for txid, users in written.items()} == {"1": ["ann", "bob"], "2": ["cat"]}
-    assert workspace.rows("SELECT keys_written FROM tidemark.batch ORDER BY txid") == [({"notes": 2},), ({"notes": 1},)]
+    assert workspace.rows("SELECT keys_written FROM tidegauge.batch ORDER BY txid") == [
+        ({"notes": 2},),
+        ({"notes": 1},),
+    ]
 
 
 class WakeUp:

@@ -103,7 +103,7 @@ def test_a_key_of_another_type_or_length_is_refused_at_the_start(workspace):
 
 
 class Directory:
-    """A store that is not Tidemark's, with bulk lookups."""
+    """A store that is not Tidegauge's, with bulk lookups."""
 
     def make_state(self, partition):
         return self

@@ -59,7 +59,7 @@ def test_the_input_of_a_stream_without_tuples_is_counted(workspace, tmp_path):
 
     workspace.run(Pipeline("p", [events.group_by("word").persistent_aggregate(WORDS)]))
 
-    assert workspace.rows("SELECT rows_in, dead_letters FROM tidemark.batch") == [(2, 1)]
+    assert workspace.rows("SELECT rows_in, dead_letters FROM tidegauge.batch") == [(2, 1)]
 
 
 @pytest.mark.core
@@ -74,8 +74,8 @@ def test_streams_of_two_sources_commit_together(workspace, tmp_path):
     batches = workspace.run(Pipeline("p", [lines.merge(objects).group_by("word").persistent_aggregate(WORDS)]))
 
     assert words(workspace) == {"dog": 2, "cat": 1}
-    assert workspace.rows("SELECT sum(rows_in), sum(dead_letters) FROM tidemark.batch") == [(4, 1)]
-    assert workspace.rows("SELECT source, part FROM tidemark.dead_letter") == [("1.json", 1)]
+    assert workspace.rows("SELECT sum(rows_in), sum(dead_letters) FROM tidegauge.batch") == [(4, 1)]
+    assert workspace.rows("SELECT source, part FROM tidegauge.dead_letter") == [("1.json", 1)]
     assert batches[0] == (1, 1)
 
 
@@ -101,7 +101,7 @@ def test_states_fed_at_once_are_exact_over_many_small_batches(workspace):
     assert words(workspace) == {"dog": 4, "horse": 4, "cow0": 1, "cow1": 1, "cow2": 1, "cow3": 1}
     assert workspace.values("totals") == {(): {"count": 12}}
     assert words(workspace, "by_length") == {3: 4, 4: 4, 5: 4}
-    assert workspace.rows("SELECT sum(dead_letters) FROM tidemark.batch") == [(0,)]
+    assert workspace.rows("SELECT sum(dead_letters) FROM tidegauge.batch") == [(0,)]
 
 
 @pytest.mark.core

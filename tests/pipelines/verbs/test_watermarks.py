@@ -25,7 +25,7 @@ def counted(folder, delay="10 minutes", drop_late=False):
 
 def figures(workspace):
     return workspace.rows(
-        "SELECT late, dropped, to_char(watermark AT TIME ZONE 'UTC', 'HH24:MI') FROM tidemark.batch ORDER BY txid"
+        "SELECT late, dropped, to_char(watermark AT TIME ZONE 'UTC', 'HH24:MI') FROM tidegauge.batch ORDER BY txid"
     )
 
 

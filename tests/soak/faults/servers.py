@@ -27,7 +27,9 @@ def postgres_backend_killed(world: World) -> str:
     point = world.chance.choice(OF_EVERY_BATCH)
     world.stop_at(point, "hold")
     with suppress(psutil.NoSuchProcess):
-        rows = world.query("SELECT pid FROM pg_stat_activity WHERE application_name = %s", f"tidemark {world.pipeline}")
+        rows = world.query(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = %s", f"tidegauge {world.pipeline}"
+        )
         for (pid,) in rows:
             psutil.Process(pid).send_signal(signal.SIGKILL)
     world.points.release(point)

@@ -28,7 +28,7 @@ def registered(conn, new_feed, fresh):
 
 
 def relations(conn, name):
-    schemas = ("tidemark_state", "tidemark_live", "tidemark_changelog")
+    schemas = ("tidegauge_state", "tidegauge_live", "tidegauge_changelog")
     found = [conn.execute("SELECT to_regclass(%s)", [f"{schema}.{name}"]).fetchone() for schema in schemas]
     return [row[0] is not None for row in found]
 
@@ -41,7 +41,7 @@ def test_the_catalog_keeps_where_a_state_lives(conn, registered):
 
 def test_a_definition_from_before_states_could_say_so_is_of_postgres(conn, registered):
     spec, register = registered(replace(VIEWS, backend="postgres"))
-    conn.execute("UPDATE tidemark.state SET definition = definition - 'backend' WHERE name = %s", [spec.name])
+    conn.execute("UPDATE tidegauge.state SET definition = definition - 'backend' WHERE name = %s", [spec.name])
 
     assert Catalog(conn).get(spec.name).backend == "postgres"
     with pytest.raises(SpecMismatchError, match="backend was 'postgres', is 'redis'"):
@@ -57,7 +57,7 @@ def test_a_state_in_redis_has_its_changelog_alone_in_the_database(conn, register
     register(measures={"n": Count(), "top": Sum("x", type="bigint")})
     assert relations(conn, spec.name) == there_are
     if changelog:
-        assert conn.execute(f"SELECT top FROM tidemark_changelog.{spec.name}").fetchall() == []
+        assert conn.execute(f"SELECT top FROM tidegauge_changelog.{spec.name}").fetchall() == []
 
 
 @pytest.mark.parametrize("now", ["postgres", "redis"])
@@ -70,7 +70,7 @@ def test_a_change_of_backend_is_refused_with_the_ways_out(registered, now):
 
     assert str(caught.value) == (
         f"state {spec.name!r}: its declaration differs from the stored one: backend was {was!r}, is {now!r}; restore "
-        "the declaration, or take its rows along with `tidemark move STATE --to BACKEND`; or run with --reprocess to "
+        "the declaration, or take its rows along with `tidegauge move STATE --to BACKEND`; or run with --reprocess to "
         "feed it again in its new place; a state in a backend that --reprocess cannot feed begins under a new name"
     )
 
@@ -110,7 +110,7 @@ def test_a_reprocess_that_began_before_states_could_say_so_goes_on(conn, new_fee
     swap = Swap(conn, feed.pipeline)
     swap.begin([spec], spout="opaque")
     conn.execute(
-        "UPDATE tidemark.successor_state SET definition = %s WHERE name = %s",
+        "UPDATE tidegauge.successor_state SET definition = %s WHERE name = %s",
         [json.dumps({part: held for part, held in definition(spec).items() if part != "backend"}), spec.name],
     )
 

@@ -302,7 +302,7 @@ class TestAhead:
         feed.run(views(("a", 5)), batch_id=0)
         feed.run(views(("a", 10)))
         feed.restore_ledger(copy)
-        feed.conn.execute("UPDATE tidemark.batch SET attempt = 1 WHERE pipeline = %s", [feed.pipeline])
+        feed.conn.execute("UPDATE tidegauge.batch SET attempt = 1 WHERE pipeline = %s", [feed.pipeline])
 
         with pytest.raises(StoreAheadError, match="batch 1 in Redis is of another attempt"):
             feed.restart()
@@ -367,7 +367,7 @@ class TestFence:
         old, _ = feed.begin()
         zombie = feed.backend.session(feed.conn, feed.spec, old)
         feed.restore_ledger(copy)
-        feed.conn.execute("UPDATE tidemark.pipeline SET fence = fence - 1 WHERE name = %s", [feed.pipeline])
+        feed.conn.execute("UPDATE tidegauge.pipeline SET fence = fence - 1 WHERE name = %s", [feed.pipeline])
         feed.restart()
         new, _ = feed.begin()
         assert (old.fence, old.txid, old.attempt) == (new.fence, new.txid, new.attempt)
@@ -465,7 +465,7 @@ class TestRows:
         feed.run(HUNDRED)
         client.config_resetstat()
         client.delete(*[key for key in keys_of(client, feed.spec) if b"row:9" in key])
-        client.hdel(f"tidemark:{{{feed.spec.name}}}:guard", "counted")
+        client.hdel(f"tidegauge:{{{feed.spec.name}}}:guard", "counted")
 
         with pytest.raises(LostBatchesError) as caught:
             feed.restart()
@@ -490,7 +490,7 @@ class TestRows:
             feed.restart()
 
     def test_a_lost_order_of_keys_is_found(self, feed, client):
-        client.delete(f"tidemark:{{{feed.spec.name}}}:keys")
+        client.delete(f"tidegauge:{{{feed.spec.name}}}:keys")
 
         with pytest.raises(LostBatchesError, match="2 rows are gone"):
             feed.restart()
@@ -505,7 +505,7 @@ class TestRows:
         list(feed.backend.compact(feed.conn, feed.spec, None))
 
         assert rows.status().missing_rows == 0
-        assert client.hget(f"tidemark:{{{feed.spec.name}}}:guard", "rows") == b"101"
+        assert client.hget(f"tidegauge:{{{feed.spec.name}}}:guard", "rows") == b"101"
 
 
 def test_a_batch_that_comes_again_is_no_earlier_than_what_expiry_freed(new_feed, conn):

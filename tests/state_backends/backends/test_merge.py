@@ -94,7 +94,7 @@ class TestReplay(ReplayContract):
         feed = new_feed(spec := fresh(VIEWS))
         feed.run(views(("a", 1), ("z", 1)))
         batch, holder, task, other = feed.begin(1), connect(), connect(), connect()
-        locked = f"SELECT page FROM tidemark_state.{spec.name} WHERE page = %s FOR UPDATE SKIP LOCKED"
+        locked = f"SELECT page FROM tidegauge_state.{spec.name} WHERE page = %s FOR UPDATE SKIP LOCKED"
 
         thread = threading.Thread(target=feed.apply, args=(batch, spec, views(("z", 1), ("a", 1)), task))
         with holder.transaction():

@@ -42,7 +42,7 @@ class TestRows:
             [("a",)], [Versioned({"n": 2**63 - 1, "top": 0.1}, 5, {"n": 1, "top": None}, 4, MIDNIGHT, MIDNIGHT)]
         )
 
-        assert client.hgetall(f"tidemark:{{{spec.name}}}:row:a\0") == {
+        assert client.hgetall(f"tidegauge:{{{spec.name}}}:row:a\0") == {
             b"n": b"9223372036854775807",
             b"top": b"0.1",
             b"removed": b"false",
@@ -66,8 +66,8 @@ class TestRows:
 
         backing.multi_put([("a",)], [Versioned(1, 5, 2, 4)])
 
-        assert set(client.hgetall(f"tidemark:{{{spec.name}}}:row:a\0")) == fields
-        assert not client.exists(f"tidemark:{{{spec.name}}}:written:5")
+        assert set(client.hgetall(f"tidegauge:{{{spec.name}}}:row:a\0")) == fields
+        assert not client.exists(f"tidegauge:{{{spec.name}}}:written:5")
 
     def test_every_type_of_column_comes_back_as_it_was(self, client, fresh):
         values = {
@@ -98,7 +98,7 @@ class TestRows:
 
         backing.multi_remove([("a",)])
 
-        assert client.zrange(f"tidemark:{{{spec.name}}}:keys", 0, -1) == [b"b\0"]
+        assert client.zrange(f"tidegauge:{{{spec.name}}}:keys", 0, -1) == [b"b\0"]
 
 
 class Stored:
@@ -154,13 +154,13 @@ ROWS = [Versioned(number, 1) for number in range(10)]
 class TestErrors:
     def test_what_redis_refuses_passes_through_without_the_row(self, client, fresh):
         backing = RedisBackingMap(client, spec := fresh(PAGES))
-        client.set(f"tidemark:{{{spec.name}}}:keys", "not a sorted set")
+        client.set(f"tidegauge:{{{spec.name}}}:keys", "not a sorted set")
 
         with pytest.raises(redis.ResponseError, match="WRONGTYPE") as caught:
             backing.multi_put([("a secret page",)], [Versioned("a secret value", 1)])
 
         assert "secret" not in str(caught.value)
-        client.delete(f"tidemark:{{{spec.name}}}:keys")
+        client.delete(f"tidegauge:{{{spec.name}}}:keys")
 
 
 class TestChunks:

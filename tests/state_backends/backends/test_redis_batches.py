@@ -72,7 +72,7 @@ def seen(backing, *pages):
 
 
 def names(client, backing):
-    return {name.decode().rpartition("}:")[2] for name in client.scan_iter(f"tidemark:{{{backing.spec.name}*")}
+    return {name.decode().rpartition("}:")[2] for name in client.scan_iter(f"tidegauge:{{{backing.spec.name}*")}
 
 
 class TestGuard(GuardedMapContract):
@@ -122,7 +122,7 @@ class TestFencing:
 
     def test_a_server_that_has_lost_its_memory_admits_nobody(self, backing, client):
         backing.admit(2, 5, 2)
-        client.unlink(*client.scan_iter(f"tidemark:{{{backing.spec.name}*"))
+        client.unlink(*client.scan_iter(f"tidegauge:{{{backing.spec.name}*"))
 
         with pytest.raises(LostWritesError, match="none is admitted"):
             merge(backing.under(2, 5, 2), 5, ["a"])

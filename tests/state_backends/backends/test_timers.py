@@ -104,7 +104,7 @@ def test_timers_of_a_table_are_read_from_the_index_and_one_on_another_field_repl
     feed.backend.index_timers(conn, spec, "due")
     batch, _ = feed.begin()
     feed.commit(batch, write(feed, batch, run_many))
-    conn.execute(f"ANALYZE tidemark_state.{spec.name}")
+    conn.execute(f"ANALYZE tidegauge_state.{spec.name}")
 
     before = index_scans(conn, spec)
     found = Timers(conn, StateTable(spec), "due").due_keys(minute(1), 10)

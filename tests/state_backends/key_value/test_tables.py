@@ -1,7 +1,7 @@
 """Samza's tables of single rows (ttl settings, time series, table API, commit order), row by row.
 
 A row is either run against our store, as written or as a choice whose reason its test gives, or listed in NOT_OURS with
-the reason why Tidemark has no such thing, or has it elsewhere.
+the reason why Tidegauge has no such thing, or has it elsewhere.
 """
 
 import json

@@ -41,7 +41,7 @@ def declared(feed, **change):
 def is_gone(feed, backend):
     if backend == "redis":
         return BACKENDS["redis"].guarded(replace(feed.spec, backend="redis")).status().is_empty
-    return feed.conn.execute("SELECT to_regclass(%s)", [f"tidemark_state.{feed.spec.name}"]).fetchone() == (None,)
+    return feed.conn.execute("SELECT to_regclass(%s)", [f"tidegauge_state.{feed.spec.name}"]).fetchone() == (None,)
 
 
 def test_rows_move_to_another_backend_and_back(feed):
@@ -60,7 +60,7 @@ def test_rows_move_to_another_backend_and_back(feed):
     declared(feed, backend=was)
     feed.run(views(("b", 1)))
     assert feed.read("a", "b") == [3, 6]
-    entries = feed.conn.execute(f"SELECT page, n, txid FROM tidemark_changelog.{feed.spec.name} ORDER BY txid, page")
+    entries = feed.conn.execute(f"SELECT page, n, txid FROM tidegauge_changelog.{feed.spec.name} ORDER BY txid, page")
     assert entries.fetchall() == [("a", 1, 1), ("a", 2, 2), ("b", 5, 2), ("a", 3, 3), ("b", 6, 4)]
 
 
@@ -135,7 +135,7 @@ def test_every_type_arrives_as_it_was(conn, new_feed, fresh):
         ]
     )
     feed.ledger.release()
-    shown = f"SELECT * FROM tidemark_live.{spec.name} ORDER BY id"
+    shown = f"SELECT * FROM tidegauge_live.{spec.name} ORDER BY id"
     before = str(conn.execute(shown).fetchall())
 
     move_to_backend(conn, spec.name, "redis")
@@ -183,7 +183,7 @@ def test_another_pipeline_feeds_a_state_on_from_its_next_batch(two):
     target.run(views(("x", 1)), views(("a", 1)))
     assert target.read(moved, ("a",)) == [{"n": 6}]
     assert StateReader(target.conn, moved).multi_get([("a",)], as_of=3).parsed()[0]["value"] == {"n": 5}
-    entries = target.conn.execute(f"SELECT n, txid FROM tidemark_changelog.{moved.name} ORDER BY txid").fetchall()
+    entries = target.conn.execute(f"SELECT n, txid FROM tidegauge_changelog.{moved.name} ORDER BY txid").fetchall()
     assert entries == [(5, 0), (6, 4)]
 
 

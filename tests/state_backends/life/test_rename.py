@@ -39,7 +39,7 @@ def goes_on(feed, name):
 
 
 def history(feed, name):
-    return feed.conn.execute(f"SELECT page, n, txid FROM tidemark_changelog.{name} ORDER BY txid, page").fetchall()
+    return feed.conn.execute(f"SELECT page, n, txid FROM tidegauge_changelog.{name} ORDER BY txid, page").fetchall()
 
 
 def test_a_state_is_fed_on_under_its_new_name_with_its_history(feed):
@@ -116,18 +116,18 @@ def test_views_of_users_and_records_follow(new_feed, fresh):
         write_dead_letters(feed.conn, batch, [DeadLetter("x", "{}", "bad")], state=spec.name)
     feed.ledger.commit(batch, keys_written={spec.name: 3})
     feed.ledger.release()
-    feed.conn.execute(f"CREATE VIEW mine AS SELECT n FROM tidemark_live.{spec.name}")
+    feed.conn.execute(f"CREATE VIEW mine AS SELECT n FROM tidegauge_live.{spec.name}")
 
     rename_state(feed.conn, spec.name, new := f"{spec.name}_new")
 
     assert feed.conn.execute("SELECT n FROM mine").fetchall() == [(1,)]
     assert feed.conn.execute(
-        "SELECT keys_written FROM tidemark.batch WHERE txid = 2 AND keys_written ? %s", [new]
+        "SELECT keys_written FROM tidegauge.batch WHERE txid = 2 AND keys_written ? %s", [new]
     ).rowcount
-    assert feed.conn.execute("SELECT count(*) FROM tidemark.dead_letter WHERE state = %s", [new]).fetchone() == (1,)
+    assert feed.conn.execute("SELECT count(*) FROM tidegauge.dead_letter WHERE state = %s", [new]).fetchone() == (1,)
     found = feed.conn.execute(
         "SELECT count(*) FROM pg_class WHERE relname ~ %s AND relname !~ '_new' AND relnamespace IN "
-        "('tidemark_state'::regnamespace, 'tidemark_changelog'::regnamespace)", [f"^{spec.name}(_|$)"]
+        "('tidegauge_state'::regnamespace, 'tidegauge_changelog'::regnamespace)", [f"^{spec.name}(_|$)"]
     ).fetchone()  # fmt: skip
     assert found == (0,)
     feed.conn.execute("DROP VIEW mine")
@@ -162,7 +162,7 @@ def test_a_pipeline_goes_on_under_its_new_name(feed):
     feed._catch_up()
     feed.run(views(("a", 1)))
     assert feed.read("a", "b") == [3, 5]
-    assert feed.conn.execute("SELECT count(*) FROM tidemark.batch WHERE pipeline = %s", [new]).fetchone() == (3,)
+    assert feed.conn.execute("SELECT count(*) FROM tidegauge.batch WHERE pipeline = %s", [new]).fetchone() == (3,)
 
 
 def test_a_driver_that_lives_keeps_its_names(feed, connect, monkeypatch):
@@ -184,10 +184,10 @@ REFERRING = (
 
 
 def test_a_table_that_refers_to_a_pipeline_or_state_is_renamed_in_and_not_emptied(conn):
-    of_pipeline = {table for (table,) in conn.execute(REFERRING, ["tidemark.pipeline"])}
-    of_state = {table for (table,) in conn.execute(REFERRING, ["tidemark.state"])}
+    of_pipeline = {table for (table,) in conn.execute(REFERRING, ["tidegauge.pipeline"])}
+    of_state = {table for (table,) in conn.execute(REFERRING, ["tidegauge.state"])}
 
     # Of a reprocess, while which nothing is renamed.
-    not_renamed = {t for t in of_pipeline if not any(f"UPDATE tidemark.{t} " in each for each in rename.OF_PIPELINE)}
+    not_renamed = {t for t in of_pipeline if not any(f"UPDATE tidegauge.{t} " in each for each in rename.OF_PIPELINE)}
     assert not_renamed == {"successor_state"}
     assert of_state == {"maintenance_run"}

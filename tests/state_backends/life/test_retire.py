@@ -51,7 +51,7 @@ def retired(feed, fate, folder=None, kind="state"):
 
 
 def relations(feed):
-    schemas = ("tidemark_state", "tidemark_live", "tidemark_changelog")
+    schemas = ("tidegauge_state", "tidegauge_live", "tidegauge_changelog")
     found = feed.conn.execute(
         "SELECT count(*) FROM unnest(%s::text[]) s WHERE to_regclass(s) IS NOT NULL",
         [[f"{schema}.{feed.spec.name}" for schema in schemas]],
@@ -94,7 +94,7 @@ def test_an_archived_state_says_so_to_readers_and_drivers(feed, tmp_path):
 
     with pytest.raises(FormerStateError, match=f"and is archived in '{tmp_path}/{feed.spec.name}'"):
         Catalog(feed.conn).get(feed.spec.name)
-    with pytest.raises(RetiredError, match=f"`tidemark retire {feed.spec.name} --forget` frees the name"):
+    with pytest.raises(RetiredError, match=f"`tidegauge retire {feed.spec.name} --forget` frees the name"):
         Catalog(feed.conn).register_states(feed.pipeline, [feed.spec], {feed.spec.name: ""})
     former.forget(feed.conn, "state", feed.spec.name)
     Catalog(feed.conn).register_states(feed.pipeline, [feed.spec], {feed.spec.name: ""})
@@ -180,13 +180,13 @@ def test_a_pipeline_goes_with_all_its_states_and_their_batches(feed, tmp_path):
     retired(feed, Fate.ARCHIVED, tmp_path, kind="pipeline")
 
     assert is_gone(feed)
-    assert feed.conn.execute("SELECT FROM tidemark.batch WHERE pipeline = %s", [feed.pipeline]).rowcount == 0
+    assert feed.conn.execute("SELECT FROM tidegauge.batch WHERE pipeline = %s", [feed.pipeline]).rowcount == 0
     found = former.former(feed.conn, "pipeline", feed.pipeline)
     assert (found.fate, found.unfinished, found.checkpoint_id) == (Fate.ARCHIVED, True, "checkpoint")
     former.finish(feed.conn, "pipeline", feed.pipeline)
     with pytest.raises(FormerPipelineError, match="was retired"):
         retired(feed, Fate.DROPPED, kind="pipeline")
-    with pytest.raises(RetiredError, match=f"`tidemark retire --pipeline {feed.pipeline} --forget`"):
+    with pytest.raises(RetiredError, match=f"`tidegauge retire --pipeline {feed.pipeline} --forget`"):
         Catalog(feed.conn).register_pipeline(feed.pipeline, spout="opaque")
 
 
@@ -194,7 +194,7 @@ def test_what_users_have_made_of_a_state_keeps_it(new_feed, fresh):
     feed = new_feed(spec := fresh(VIEWS))
     feed.run(views(("a", 1)))
     feed.ledger.release()
-    feed.conn.execute(f"CREATE VIEW mine AS SELECT * FROM tidemark_live.{spec.name}")
+    feed.conn.execute(f"CREATE VIEW mine AS SELECT * FROM tidegauge_live.{spec.name}")
 
     with pytest.raises(DependentObjectsError, match="view mine; drop that first, or retire with --keep"):
         list(Retirement("state", spec.name, Fate.DROPPED).run(feed.conn))

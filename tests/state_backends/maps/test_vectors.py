@@ -347,7 +347,7 @@ class TestTwoAttemptsAtOnce:
             spec = fresh(StateSpec("cases", key={"word": "text"}, value="jsonb"))
             feed = new_feed(spec)
             feed.conn.execute(
-                "UPDATE tidemark.pipeline SET committed_txid = 4, committed_batch_id = 3 WHERE name = %s",
+                "UPDATE tidegauge.pipeline SET committed_txid = 4, committed_batch_id = 3 WHERE name = %s",
                 [feed.pipeline],
             )
             feed.backing(spec).multi_put([("a",)], [versioned(row)])

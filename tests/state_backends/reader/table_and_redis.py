@@ -39,13 +39,13 @@ class TableAndRedisFeed(Feed):
 
     def wait(self, interval):
         let_time_pass(self.conn, [self.table_spec], self.pipeline, interval)
-        for name in self.client.scan_iter(f"tidemark:{{{self.redis_spec.name}}}:row:*"):
+        for name in self.client.scan_iter(f"tidegauge:{{{self.redis_spec.name}}}:row:*"):
             for time in ("updated_at", "prev_updated_at"):
                 if self.client.hexists(name, time):
                     self.client.hincrby(name, time, -(interval // timedelta(microseconds=1)))
         if self.redis_spec.changelog:
             self.conn.execute(
-                f"UPDATE tidemark_changelog.{self.redis_spec.name} SET updated_at = updated_at - %s", [interval]
+                f"UPDATE tidegauge_changelog.{self.redis_spec.name} SET updated_at = updated_at - %s", [interval]
             )
 
     def readers(self):

@@ -145,7 +145,7 @@ class History:
                 assert without_times(seen(self.reader, as_of=txid)) == without_times(then)
 
     def oldest(self):
-        query = "SELECT oldest_txid FROM tidemark.state WHERE name = %s"
+        query = "SELECT oldest_txid FROM tidegauge.state WHERE name = %s"
         return self.feed.conn.execute(query, [self.spec.name]).fetchone()[0]
 
 

@@ -74,7 +74,7 @@ class TestChanges:
         feed.run(views(("a", 1), ("b", 1)))
         let_time_pass(feed.conn, [spec], feed.pipeline, 2 * HOUR)
         feed.run(views(("c", 3)))
-        feed.conn.execute(f"UPDATE tidemark_changelog.{spec.name} SET removed = true WHERE page = 'b'")
+        feed.conn.execute(f"UPDATE tidegauge_changelog.{spec.name} SET removed = true WHERE page = 'b'")
 
         changed = by_batch(changes(feed.conn, spec, 0))
 
@@ -105,7 +105,7 @@ class TestChanges:
         feed = new_feed(fresh(TEXTS))
         batch = feed.begin(0)
         feed.conn.execute(
-            f"INSERT INTO tidemark_changelog.{feed.specs[0].name} (page, value, removed, updated_at, txid) "
+            f"INSERT INTO tidegauge_changelog.{feed.specs[0].name} (page, value, removed, updated_at, txid) "
             "VALUES ('a', '[1, {\"b\": null}]', false, now(), 1)"
         )
         feed.ledger.commit(batch)
@@ -220,7 +220,7 @@ class TestGap:
     def test_another_declaration_is_a_gap(self, feed):
         feed.run(views(("a", 1)))
         before = changes(feed.conn, feed.specs[0], 1).catalog_version
-        feed.conn.execute("UPDATE tidemark.state SET version = version + 1 WHERE name = %s", [feed.specs[0].name])
+        feed.conn.execute("UPDATE tidegauge.state SET version = version + 1 WHERE name = %s", [feed.specs[0].name])
 
         assert "redeclared or reprocessed" in changes(feed.conn, feed.specs[0], 1).gap(1, 1, before)
 

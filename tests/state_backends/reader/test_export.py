@@ -266,7 +266,7 @@ class TestConnection:
     def test_nothing_can_be_written_through_it_meanwhile(self, taken):
         reader, conn = taken
         with reader.export(), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            conn.execute("UPDATE tidemark.state SET ttl = NULL")
+            conn.execute("UPDATE tidegauge.state SET ttl = NULL")
 
     def test_one_in_a_transaction_is_refused(self, taken):
         reader, conn = taken
@@ -295,8 +295,8 @@ def test_a_table_is_not_swapped_between_the_snapshot_and_its_rows(reader_of, con
         found = read_ledger(*of_what)
         other.execute("SET lock_timeout = '300ms'")
         with suppress(psycopg.errors.LockNotAvailable), other.transaction():
-            other.execute(f"ALTER TABLE tidemark_state.{name} RENAME TO {name}_old")
-            other.execute(f"CREATE TABLE tidemark_state.{name} (LIKE tidemark_state.{name}_old INCLUDING ALL)")
+            other.execute(f"ALTER TABLE tidegauge_state.{name} RENAME TO {name}_old")
+            other.execute(f"CREATE TABLE tidegauge_state.{name} (LIKE tidegauge_state.{name}_old INCLUDING ALL)")
         return found
 
     monkeypatch.setattr(type(reader), "_ledger", swapped_behind)

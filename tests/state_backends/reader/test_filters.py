@@ -148,7 +148,7 @@ class TestModel:
         text=PARTS["text"] | st.sampled_from(["=a", "<>", " a ", '"', "in", "a>=b", "is null", "a and b", "'", "%41"])
     )
     @example(text="x' OR 1=1 --")
-    @example(text="); DROP TABLE tidemark.state; --")
+    @example(text="); DROP TABLE tidegauge.state; --")
     def test_any_text_can_be_asked_for_as_a_json_string(self, twins, text):
         feed = twins(VIEWS)
         feed.commit(
@@ -364,7 +364,7 @@ class TestBounds:
         feed = twins(VIEWS, changelog=past)
         feed.commit(*({"site": "s", "page": f"{n:05}", "n": n + 1, "cost": None} for n in range(2_000)))
         table = StateTable(feed.table_spec)
-        conn.execute(f"ANALYZE tidemark_state.{table.spec.name}")
+        conn.execute(f"ANALYZE tidegauge_state.{table.spec.name}")
 
         def read(*conditions):
             where = check_where(table.spec, [Filter.parse(text) for text in conditions])

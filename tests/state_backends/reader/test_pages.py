@@ -510,7 +510,7 @@ class TestCost:
         keys = [(f"{n % 50:02}", n) for n in range(5000)]
         for _ in range(3):
             feed.run([{"a": a, "b": b, "n": 1} for a, b in keys])
-        for schema in ("tidemark_state", *(["tidemark_changelog"] if spec.changelog else [])):
+        for schema in ("tidegauge_state", *(["tidegauge_changelog"] if spec.changelog else [])):
             conn.execute(f"ANALYZE {schema}.{spec.name}")
 
         asked = ({}, {"after": ["00", 50]}, {"after": ["48", 4000]}, {"prefix": ("25",)}, {"start": ("49",)})

@@ -132,7 +132,7 @@ def test_a_state_that_was_declared_anew_or_is_not_served_is_refused(reading, con
 
     with pytest.raises(MovedOnError, match="declared anew"):
         read(batch)
-    conn.execute("UPDATE tidemark.state SET finding = 'lost' WHERE name = %s", [feed.specs[0].name])
+    conn.execute("UPDATE tidegauge.state SET finding = 'lost' WHERE name = %s", [feed.specs[0].name])
     with pytest.raises(FindingError, match="lost"):
         pinned()
 
@@ -147,7 +147,7 @@ def test_ttl_counts_at_the_time_of_pinning_and_rows_freed_before_do_not_matter(r
     batch = pinned()
 
     assert read(batch) == [{"page": "young", "n": 1}]
-    feed.conn.execute(f"UPDATE tidemark_state.{feed.specs[0].name} SET updated_at = %s", [batch.live_at - TTL / 2])
+    feed.conn.execute(f"UPDATE tidegauge_state.{feed.specs[0].name} SET updated_at = %s", [batch.live_at - TTL / 2])
     assert read(batch) == [{"page": "young", "n": 1}]
     assert read(replace(batch, live_at=batch.live_at + TTL)) == []
 
@@ -159,7 +159,7 @@ def test_a_batch_is_pinned_by_its_number_or_by_a_time(reading, conn):
     times = [
         at
         for (at,) in conn.execute(
-            "SELECT batch_time FROM tidemark.batch WHERE pipeline = %s ORDER BY txid", [feed.pipeline]
+            "SELECT batch_time FROM tidegauge.batch WHERE pipeline = %s ORDER BY txid", [feed.pipeline]
         )
     ]
 

@@ -394,6 +394,6 @@ class TestEntries:
         batch = feed.begin(1)
         feed.apply(batch, feed.specs[0], views(("a", 10), ("b", 1)))
 
-        view = f"SELECT page, n, txid FROM tidemark_live.{feed.specs[0].name}"
+        view = f"SELECT page, n, txid FROM tidegauge_live.{feed.specs[0].name}"
 
         assert conn.execute(view).fetchall() == [("a", 1, 1)]

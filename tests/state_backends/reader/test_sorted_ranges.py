@@ -26,9 +26,9 @@ def reader(request, conn, fresh, new_feed):
 
 
 def analyze(conn, reader):
-    conn.execute(f"ANALYZE tidemark_state.{reader.spec.name}")
+    conn.execute(f"ANALYZE tidegauge_state.{reader.spec.name}")
     if reader.spec.changelog:
-        conn.execute(f"ANALYZE tidemark_changelog.{reader.spec.name}")
+        conn.execute(f"ANALYZE tidegauge_changelog.{reader.spec.name}")
 
 
 def top(reader, **asked) -> list[int]:
@@ -60,7 +60,7 @@ def test_a_table_that_is_far_smaller_is_not_counted(reader, conn, monkeypatch):
 
 def test_an_estimate_that_is_too_high_is_corrected_by_counting(reader, conn):
     analyze(conn, reader)
-    table = f"tidemark_state.{reader.spec.name}"
+    table = f"tidegauge_state.{reader.spec.name}"
     conn.execute(f"DELETE FROM {table} WHERE origin = 'JFK'")
 
     assert top(reader, most_sorted=40) == [39, 38]

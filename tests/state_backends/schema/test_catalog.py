@@ -43,11 +43,13 @@ class TestPipelines:
     def test_registering_again_changes_only_what_is_said_of_it(self, catalog, conn, fresh):
         name = fresh(VIEWS).name
         catalog.register_pipeline(name, spout="opaque", description="old")
-        conn.execute("UPDATE tidemark.pipeline SET committed_txid = 5 WHERE name = %s", [name])
+        conn.execute("UPDATE tidegauge.pipeline SET committed_txid = 5 WHERE name = %s", [name])
 
         catalog.register_pipeline(name, spout="transactional", description="new")
 
-        found = conn.execute("SELECT spout, description, committed_txid FROM tidemark.pipeline WHERE name = %s", [name])
+        found = conn.execute(
+            "SELECT spout, description, committed_txid FROM tidegauge.pipeline WHERE name = %s", [name]
+        )
         assert found.fetchone() == ("transactional", "new", 5)
 
     def test_registering_the_same_again_does_not_wait_for_tasks(self, catalog, conn, connect, fresh):
@@ -57,7 +59,7 @@ class TestPipelines:
         conn.execute("SET lock_timeout = '2s'")
 
         with task.transaction():
-            task.execute("SELECT FROM tidemark.pipeline WHERE name = %s FOR SHARE", [name])
+            task.execute("SELECT FROM tidegauge.pipeline WHERE name = %s FOR SHARE", [name])
             catalog.register_pipeline(name, spout="opaque")
 
             assert task.info.transaction_status == TransactionStatus.INTRANS
@@ -69,8 +71,8 @@ class TestNewStates:
 
         new_feed(plain, logged)
 
-        assert tables(conn, plain.name) == ["tidemark_live", "tidemark_state"]
-        assert tables(conn, logged.name) == ["tidemark_changelog", "tidemark_live", "tidemark_state"]
+        assert tables(conn, plain.name) == ["tidegauge_live", "tidegauge_state"]
+        assert tables(conn, logged.name) == ["tidegauge_changelog", "tidegauge_live", "tidegauge_state"]
 
     def test_the_catalog_knows_its_names_in_order_and_whose_they_are(self, catalog, new_feed, fresh):
         one, two = fresh(VIEWS), fresh(VIEWS)
@@ -153,7 +155,7 @@ class TestNewStates:
                 catalog.register_states(
                     feed.pipeline, [replace(whole, partitions=2)], {whole.name: ""}, lambda *copied: told.append(copied)
                 )
-            feed.conn.execute("DELETE FROM tidemark.state WHERE name = %s", [other.name])
+            feed.conn.execute("DELETE FROM tidegauge.state WHERE name = %s", [other.name])
 
         assert told == []
 
@@ -170,7 +172,7 @@ class TestNewStates:
 
     def test_a_relation_that_is_no_states_is_refused_by_name(self, new_feed, fresh, conn):
         feed = new_feed()
-        conn.execute(f"CREATE TABLE tidemark_state.{(spec := fresh(VIEWS)).name} ()")
+        conn.execute(f"CREATE TABLE tidegauge_state.{(spec := fresh(VIEWS)).name} ()")
 
         with pytest.raises(SpecMismatchError, match="the database has something of that name already"):
             register(feed, spec)
@@ -194,7 +196,7 @@ class TestLateStates:
         register(feed, *feed.specs, late)
         register(feed, *feed.specs, late)
 
-        since = "SELECT since_txid FROM tidemark.state WHERE name = %s"
+        since = "SELECT since_txid FROM tidegauge.state WHERE name = %s"
         assert conn.execute(since, [feed.specs[0].name]).fetchone() == (0,)
         assert conn.execute(since, [late.name]).fetchone() == (1,)
 
@@ -240,12 +242,12 @@ class TestNewMeasures:
 
         register(feed, replace(old, measures=ADDED))
 
-        view = conn.execute(f"SELECT page, n, total, top, mean, txid FROM tidemark_live.{old.name}")
+        view = conn.execute(f"SELECT page, n, total, top, mean, txid FROM tidegauge_live.{old.name}")
         assert view.fetchall() == [("a", 3, 0.0, None, None, 1)]
 
     def test_the_version_of_a_state_grows_with_its_definition(self, conn, new_feed, fresh):
         feed = new_feed(spec := fresh(VIEWS))
-        version = "SELECT version FROM tidemark.state WHERE name = %s"
+        version = "SELECT version FROM tidegauge.state WHERE name = %s"
 
         register(feed, spec)
         assert conn.execute(version, [spec.name]).fetchone() == (1,)
@@ -333,7 +335,7 @@ class TestMigrations:
         assert [(change.txid, change.value["total"]) for change in log.history(("a", 1))] == [(2, 15)]
         assert [(change.txid, change.value["total"]) for change in log.history(("b", 1))] == [(1, 6)]
         assert log.history(("new", 1)) == []
-        assert conn.execute("SELECT oldest_txid FROM tidemark.state WHERE name = %s", [new.name]).fetchone() == (2,)
+        assert conn.execute("SELECT oldest_txid FROM tidegauge.state WHERE name = %s", [new.name]).fetchone() == (2,)
         feed.specs = [new]
         feed.run([self.row("a", 1, 1)])
         assert [change.txid for change in log.history(("a", 1))] == [3, 2]
@@ -353,7 +355,7 @@ class TestMigrations:
 
     def test_an_index_of_a_user_stays(self, feed, catalog, conn):
         (old,) = feed.specs
-        conn.execute(f"CREATE INDEX mine_{old.name} ON tidemark_state.{old.name} (n DESC) WHERE n > 5")
+        conn.execute(f"CREATE INDEX mine_{old.name} ON tidegauge_state.{old.name} (n DESC) WHERE n > 5")
         indexes = (
             "SELECT indexdef FROM pg_indexes WHERE tablename ~ ('^' || %s || '(_p[0-9]+)?$') "
             "AND indexdef LIKE '%%n DESC%%'"
@@ -367,12 +369,12 @@ class TestMigrations:
 
     def test_a_change_that_is_refused_is_found_without_a_change(self, feed, catalog, conn):
         (old,) = feed.specs
-        before = conn.execute("SELECT * FROM tidemark.state WHERE name = %s", [old.name]).fetchone()
+        before = conn.execute("SELECT * FROM tidegauge.state WHERE name = %s", [old.name]).fetchone()
         catalog.check_declarations(feed.pipeline, [replace(old, partitions=2)])
         with pytest.raises(SpecMismatchError, match="run with --reprocess, which counts the input again under this"):
             catalog.check_declarations(feed.pipeline, [replace(old, kind="transactional")])
 
-        assert conn.execute("SELECT * FROM tidemark.state WHERE name = %s", [old.name]).fetchone() == before
+        assert conn.execute("SELECT * FROM tidegauge.state WHERE name = %s", [old.name]).fetchone() == before
 
     def test_one_that_was_killed_in_the_middle_starts_over(self, feed, catalog):
         (old,) = feed.specs
@@ -406,7 +408,7 @@ class TestMigrations:
         (old,) = feed.specs
         register(feed, replace(old, measures=dict(old.measures) | {"top": Max("x")}))
 
-        since = conn.execute("SELECT measures_since FROM tidemark.state WHERE name = %s", [old.name]).fetchone()
+        since = conn.execute("SELECT measures_since FROM tidegauge.state WHERE name = %s", [old.name]).fetchone()
         assert since == ({"top": 3},)
 
     def test_a_transactional_state_waits_for_the_batch_that_is_open(self, new_feed, fresh):

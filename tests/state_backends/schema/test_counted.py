@@ -94,7 +94,7 @@ def test_what_is_counted_after_it_was_looked_at_is_left_to_the_next_driver(feed,
 def test_rows_of_batches_whose_totals_were_not_kept_are_added_up(feed):
     count(feed.ledger, 0, None, 10)
     count(feed.ledger, 1, None, 5)
-    feed.conn.execute("UPDATE tidemark.batch SET total_rows_in = NULL WHERE pipeline = %s", [feed.pipeline])
+    feed.conn.execute("UPDATE tidegauge.batch SET total_rows_in = NULL WHERE pipeline = %s", [feed.pipeline])
 
     assert CountedInput(feed.conn, feed.pipeline).rows == 15
 
@@ -102,7 +102,7 @@ def test_rows_of_batches_whose_totals_were_not_kept_are_added_up(feed):
 def test_rows_are_known_after_their_batches_were_trimmed(feed):
     for number in range(4):
         count(feed.ledger, number, None, 10)
-    feed.conn.execute("DELETE FROM tidemark.batch WHERE pipeline = %s AND txid < 3", [feed.pipeline])
+    feed.conn.execute("DELETE FROM tidegauge.batch WHERE pipeline = %s AND txid < 3", [feed.pipeline])
 
     assert CountedInput(feed.conn, feed.pipeline).rows == 40
 

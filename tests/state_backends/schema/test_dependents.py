@@ -50,7 +50,7 @@ CHANGES = {
 def role(conn):
     """A role that may do nothing yet."""
     name = f"analyst_{conn.info.backend_pid}"
-    conn.execute(f"CREATE ROLE {name}; GRANT USAGE ON SCHEMA tidemark_live TO {name}")
+    conn.execute(f"CREATE ROLE {name}; GRANT USAGE ON SCHEMA tidegauge_live TO {name}")
     yield name
     conn.execute(f"RESET ROLE; REASSIGN OWNED BY {name} TO CURRENT_USER; DROP OWNED BY {name}; DROP ROLE {name}")
 
@@ -95,17 +95,17 @@ def test_grants_survive(feed, conn, role, change):
     (old,) = feed.specs
     for schema in relations(conn, old.name):
         conn.execute(f"GRANT SELECT ON {schema}.{old.name} TO {role} WITH GRANT OPTION")
-    conn.execute(f"GRANT UPDATE (n) ON tidemark_state.{old.name} TO {role}")
-    conn.execute(f"GRANT SELECT ON tidemark_live.{old.name} TO PUBLIC")
+    conn.execute(f"GRANT UPDATE (n) ON tidegauge_state.{old.name} TO {role}")
+    conn.execute(f"GRANT SELECT ON tidegauge_live.{old.name} TO PUBLIC")
     before = grants(conn, old.name, role)
 
     change(feed, replace(old, **changes))
 
     kept = relations(conn, old.name)
     assert grants(conn, old.name, role) == {schema: found for schema, found in before.items() if schema in kept}
-    assert before["tidemark_state"] == ["SELECT*", "UPDATE(n)"]
+    assert before["tidegauge_state"] == ["SELECT*", "UPDATE(n)"]
     conn.execute(f"SET ROLE {role}")
-    assert conn.execute(f"SELECT page FROM tidemark_live.{old.name}").fetchall() in ([("a",)], [])
+    assert conn.execute(f"SELECT page FROM tidegauge_live.{old.name}").fetchall() in ([("a",)], [])
     conn.execute("RESET ROLE")
 
 
@@ -114,7 +114,7 @@ def test_views_of_users_survive(feed, conn, change):
     declared, changes, change = CHANGES[change]
     feed = feed(declared)
     (old,) = feed.specs
-    conn.execute(f"CREATE VIEW of_user_{old.name} AS SELECT page, n + 1 AS more FROM tidemark_live.{old.name}")
+    conn.execute(f"CREATE VIEW of_user_{old.name} AS SELECT page, n + 1 AS more FROM tidegauge_live.{old.name}")
 
     change(feed, replace(old, **changes))
 
@@ -127,13 +127,13 @@ def test_views_of_users_survive(feed, conn, change):
 def test_the_owner_stays_where_it_is_not_the_role_that_changes_the_tables(feed, conn, role):
     feed = feed(VIEWS)
     (old,) = feed.specs
-    conn.execute(f"GRANT CREATE, USAGE ON SCHEMA tidemark_state, tidemark_live TO {role}")
-    conn.execute(f"ALTER TABLE tidemark_state.{old.name} OWNER TO {role}")
+    conn.execute(f"GRANT CREATE, USAGE ON SCHEMA tidegauge_state, tidegauge_live TO {role}")
+    conn.execute(f"ALTER TABLE tidegauge_state.{old.name} OWNER TO {role}")
 
     register(feed, replace(old, partitions=2))
 
     owner = conn.execute(
-        "SELECT relowner::regrole::text FROM pg_class WHERE oid = %s::regclass", [f"tidemark_state.{old.name}"]
+        "SELECT relowner::regrole::text FROM pg_class WHERE oid = %s::regclass", [f"tidegauge_state.{old.name}"]
     )
     assert owner.fetchone() == (role,)
 
@@ -141,11 +141,11 @@ def test_the_owner_stays_where_it_is_not_the_role_that_changes_the_tables(feed, 
 def test_options_of_the_live_view_stay(feed, conn):
     feed = feed(VIEWS)
     (old,) = feed.specs
-    conn.execute(f"ALTER VIEW tidemark_live.{old.name} SET (security_invoker = true)")
+    conn.execute(f"ALTER VIEW tidegauge_live.{old.name} SET (security_invoker = true)")
 
     register(feed, replace(old, measures=MEASURES, partitions=2))
 
-    options = conn.execute("SELECT reloptions FROM pg_class WHERE oid = %s::regclass", [f"tidemark_live.{old.name}"])
+    options = conn.execute("SELECT reloptions FROM pg_class WHERE oid = %s::regclass", [f"tidegauge_live.{old.name}"])
     assert options.fetchone() == (["security_invoker=true"],)
 
 
@@ -155,7 +155,7 @@ def test_new_measures_come_last_in_the_live_view(feed, conn):
 
     register(feed, replace(old, measures=MEASURES))
 
-    columns = [column.name for column in conn.execute(f"SELECT * FROM tidemark_live.{old.name}").description]
+    columns = [column.name for column in conn.execute(f"SELECT * FROM tidegauge_live.{old.name}").description]
     assert columns == ["page", "n", "total", "txid", "updated_at", "top"]
 
 
@@ -163,18 +163,18 @@ class TestRefused:
     """What would be lost is named before anything is copied."""
 
     def refusal(self, feed, new, change=register):
-        before = feed.conn.execute("SELECT definition FROM tidemark.state WHERE name = %s", [new.name]).fetchone()
+        before = feed.conn.execute("SELECT definition FROM tidegauge.state WHERE name = %s", [new.name]).fetchone()
         told = []
         with pytest.raises(DependentObjectsError) as refused:
             change(feed, new, lambda state, rows: told.append(rows))
-        after = feed.conn.execute("SELECT definition FROM tidemark.state WHERE name = %s", [new.name]).fetchone()
+        after = feed.conn.execute("SELECT definition FROM tidegauge.state WHERE name = %s", [new.name]).fetchone()
         assert (before, told) == (after, [])
         return str(refused.value)
 
     def test_a_view_on_a_column_that_changes_its_type(self, feed, conn):
         feed = feed(VIEWS)
         (old,) = feed.specs
-        conn.execute(f"CREATE VIEW totals_{old.name} AS SELECT total FROM tidemark_live.{old.name}")
+        conn.execute(f"CREATE VIEW totals_{old.name} AS SELECT total FROM tidegauge_live.{old.name}")
         wider = replace(old, measures={"n": Count(), "total": Sum("x", type="numeric")})
 
         said = self.refusal(feed, wider)
@@ -183,7 +183,7 @@ class TestRefused:
         assert said == (
             f"state {old.name!r}: its view gets columns of other types, or loses some, and this stands on it: view "
             f"totals_{old.name}; keep its definition, drop it, start again, and create it again over "
-            f"tidemark_live.{old.name}, which stays when tables are replaced"
+            f"tidegauge_live.{old.name}, which stays when tables are replaced"
         )
 
         conn.execute(f"DROP VIEW totals_{old.name}")
@@ -192,36 +192,36 @@ class TestRefused:
     def test_grants_stay_where_a_column_changes_its_type_and_nothing_stands_on_the_view(self, feed, conn, role):
         feed = feed(VIEWS)
         (old,) = feed.specs
-        conn.execute(f"GRANT SELECT ON tidemark_live.{old.name} TO {role}")
+        conn.execute(f"GRANT SELECT ON tidegauge_live.{old.name} TO {role}")
 
         register(feed, replace(old, measures={"n": Count(), "total": Sum("x", type="numeric")}))
 
-        assert grants(conn, old.name, role) == {"tidemark_live": ["SELECT"]}
+        assert grants(conn, old.name, role) == {"tidegauge_live": ["SELECT"]}
 
     def test_a_reprocess_into_other_measures_under_a_view(self, feed, conn):
         feed = feed(VIEWS)
         (old,) = feed.specs
-        conn.execute(f"CREATE VIEW pages_{old.name} AS SELECT page FROM tidemark_live.{old.name}")
+        conn.execute(f"CREATE VIEW pages_{old.name} AS SELECT page FROM tidegauge_live.{old.name}")
 
         assert f"view pages_{old.name};" in self.refusal(feed, replace(old, measures={"n": Count()}), reprocess)
 
     @pytest.mark.parametrize(
         ("create", "named"),
         [
-            ("CREATE VIEW direct_{0} AS SELECT page FROM tidemark_state.{0}", "view direct_{0}"),
-            ("CREATE MATERIALIZED VIEW kept_{0} AS SELECT page FROM tidemark_state.{0}", "materialized view kept_{0}"),
-            ("CREATE POLICY own ON tidemark_state.{0} USING (true)", "policy own on table tidemark_state.{0}"),
+            ("CREATE VIEW direct_{0} AS SELECT page FROM tidegauge_state.{0}", "view direct_{0}"),
+            ("CREATE MATERIALIZED VIEW kept_{0} AS SELECT page FROM tidegauge_state.{0}", "materialized view kept_{0}"),
+            ("CREATE POLICY own ON tidegauge_state.{0} USING (true)", "policy own on table tidegauge_state.{0}"),
             (
-                "CREATE TRIGGER copied AFTER INSERT ON tidemark_state.{0} "
+                "CREATE TRIGGER copied AFTER INSERT ON tidegauge_state.{0} "
                 "EXECUTE FUNCTION suppress_redundant_updates_trigger()",
-                "trigger copied on table tidemark_state.{0}",
+                "trigger copied on table tidegauge_state.{0}",
             ),
             (
-                "CREATE PUBLICATION sent_{0} FOR TABLE tidemark_state.{0}",
-                "publication of table tidemark_state.{0} in publication sent_{0}",
+                "CREATE PUBLICATION sent_{0} FOR TABLE tidegauge_state.{0}",
+                "publication of table tidegauge_state.{0} in publication sent_{0}",
             ),
             (
-                "CREATE FUNCTION counted_{0}() RETURNS bigint RETURN (SELECT count(*) FROM tidemark_state.{0})",
+                "CREATE FUNCTION counted_{0}() RETURNS bigint RETURN (SELECT count(*) FROM tidegauge_state.{0})",
                 "function counted_{0}()",
             ),
         ],
@@ -242,7 +242,7 @@ class TestRefused:
     def test_a_view_on_the_changelog_that_ends(self, feed, conn):
         feed = feed(LOGGED)
         (old,) = feed.specs
-        conn.execute(f"CREATE VIEW history_{old.name} AS SELECT page, txid FROM tidemark_changelog.{old.name}")
+        conn.execute(f"CREATE VIEW history_{old.name} AS SELECT page, txid FROM tidegauge_changelog.{old.name}")
         Catalog(conn).edit(old.name, changelog=False)
 
         said = self.refusal(feed, old)

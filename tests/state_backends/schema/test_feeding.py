@@ -25,7 +25,7 @@ def declare(feed, *specs, accept_gap=False):
 
 def since(feed, spec):
     return feed.conn.execute(
-        "SELECT since_txid, measures_since FROM tidemark.state WHERE name = %s", [spec.name]
+        "SELECT since_txid, measures_since FROM tidegauge.state WHERE name = %s", [spec.name]
     ).fetchone()
 
 

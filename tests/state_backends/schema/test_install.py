@@ -13,17 +13,17 @@ from state_backends.schema.install import install, migrations
 
 # The version table of databases that were installed before migrations had numbers.
 UNNUMBERED = """
-CREATE TABLE tidemark.schema_version (version integer PRIMARY KEY, installed_at timestamptz NOT NULL DEFAULT now());
-ALTER TABLE tidemark.schema_version ADD COLUMN digest text;
-INSERT INTO tidemark.schema_version (version, installed_at) VALUES (2, '2026-01-01'), (4, '2026-03-01');
+CREATE TABLE tidegauge.schema_version (version integer PRIMARY KEY, installed_at timestamptz NOT NULL DEFAULT now());
+ALTER TABLE tidegauge.schema_version ADD COLUMN digest text;
+INSERT INTO tidegauge.schema_version (version, installed_at) VALUES (2, '2026-01-01'), (4, '2026-03-01');
 """
 
 
 @pytest.fixture
 def conn(database_url):
-    """A connection to a database without Tidemark."""
+    """A connection to a database without Tidegauge."""
     with psycopg.connect(database_url, autocommit=True, options="-c lock_timeout=5s") as connection:
-        schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tidemark%'").fetchall()
+        schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tidegauge%'").fetchall()
         for (schema,) in schemas:
             connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
         yield connection
@@ -57,7 +57,7 @@ def unnumbered(conn):
     """A database installed from the last schema.sql."""
     conn.execute(migrations()[0].statements)
     conn.execute(UNNUMBERED)
-    conn.execute("UPDATE tidemark.schema_version SET digest = %s", [installer.UNNUMBERED_DIGEST])
+    conn.execute("UPDATE tidegauge.schema_version SET digest = %s", [installer.UNNUMBERED_DIGEST])
     return conn
 
 
@@ -66,7 +66,7 @@ def next_file(folder):
 
 
 def applied(conn):
-    return conn.execute("SELECT number, name, digest FROM tidemark.schema_version ORDER BY number").fetchall()
+    return conn.execute("SELECT number, name, digest FROM tidegauge.schema_version ORDER BY number").fetchall()
 
 
 def rows_of(known):
@@ -74,12 +74,12 @@ def rows_of(known):
 
 
 def lock_tables(busy, mode, but=()):
-    """Lock all tables of Tidemark, except those named, until the transaction of `busy` ends."""
+    """Lock all tables of Tidegauge, except those named, until the transaction of `busy` ends."""
     tables = busy.execute(
-        "SELECT tablename FROM pg_tables WHERE schemaname = 'tidemark' AND tablename <> ALL (%s)", [list(but)]
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'tidegauge' AND tablename <> ALL (%s)", [list(but)]
     ).fetchall()
     for (table,) in tables:
-        busy.execute(sql.SQL("LOCK TABLE {} IN {} MODE").format(sql.Identifier("tidemark", table), sql.SQL(mode)))
+        busy.execute(sql.SQL("LOCK TABLE {} IN {} MODE").format(sql.Identifier("tidegauge", table), sql.SQL(mode)))
 
 
 def test_the_files_are_numbered_from_1_without_gaps():
@@ -91,7 +91,7 @@ def test_a_new_database_gets_all_migrations(conn):
     install(conn)
 
     assert applied(conn) == rows_of(migrations())
-    assert conn.execute("SELECT count(*) FROM tidemark.pipeline").fetchone() == (0,)
+    assert conn.execute("SELECT count(*) FROM tidegauge.pipeline").fetchone() == (0,)
 
 
 def test_an_up_to_date_database_is_read_without_waiting_for_locks(installed, database_url):
@@ -107,26 +107,26 @@ def test_an_up_to_date_database_is_read_without_waiting_for_locks(installed, dat
 
 def test_readers_go_on_after_a_migration_has_met_one_that_stays(installed, folder, database_url, monkeypatch):
     monkeypatch.setattr(installer, "WAIT_SECONDS", 0.0)
-    (folder / f"{len(migrations()) + 1:04}_more.sql").write_text("ALTER TABLE tidemark.pipeline ADD COLUMN more text")
+    (folder / f"{len(migrations()) + 1:04}_more.sql").write_text("ALTER TABLE tidegauge.pipeline ADD COLUMN more text")
 
     with psycopg.connect(database_url) as export, psycopg.connect(database_url, options="-c lock_timeout=3s") as reader:
-        export.execute("SELECT FROM tidemark.pipeline")
+        export.execute("SELECT FROM tidegauge.pipeline")
         with pytest.raises(TablesBusyError, match="changes tables that other sessions have read for more than 0 s"):
             install(installed)
-        reader.execute("SELECT FROM tidemark.pipeline")
+        reader.execute("SELECT FROM tidegauge.pipeline")
     install(installed)
 
-    assert installed.execute("SELECT more FROM tidemark.pipeline").fetchall() == []
+    assert installed.execute("SELECT more FROM tidegauge.pipeline").fetchall() == []
 
 
 def test_only_what_is_missing_is_applied(installed, folder):
-    next_file(folder).write_text("CREATE TABLE tidemark.added (n integer); INSERT INTO tidemark.added VALUES (1);")
+    next_file(folder).write_text("CREATE TABLE tidegauge.added (n integer); INSERT INTO tidegauge.added VALUES (1);")
 
     install(installed)
     install(installed)
 
     assert applied(installed) == rows_of(migrations())
-    assert installed.execute("SELECT n FROM tidemark.added").fetchall() == [(1,)]
+    assert installed.execute("SELECT n FROM tidegauge.added").fetchall() == [(1,)]
 
 
 def test_a_callers_transaction_takes_the_schema_along(conn):
@@ -140,7 +140,7 @@ def test_a_callers_transaction_takes_the_schema_along(conn):
 
 
 def test_concurrent_installers_apply_each_migration_once(conn, database_url, folder):
-    next_file(folder).write_text("CREATE TABLE tidemark.added (n integer);")
+    next_file(folder).write_text("CREATE TABLE tidegauge.added (n integer);")
     barrier = Barrier(4)
 
     def start(_):
@@ -157,27 +157,27 @@ def test_concurrent_installers_apply_each_migration_once(conn, database_url, fol
 class TestFailure:
     def test_a_failing_migration_leaves_nothing_behind(self, installed, folder):
         known = migrations()
-        next_file(folder).write_text("CREATE TABLE tidemark.added (); SELECT * FROM tidemark.absent;")
+        next_file(folder).write_text("CREATE TABLE tidegauge.added (); SELECT * FROM tidegauge.absent;")
 
-        with pytest.raises(UndefinedTable, match=r"tidemark\.absent"):
+        with pytest.raises(UndefinedTable, match=r"tidegauge\.absent"):
             install(installed)
 
         assert applied(installed) == rows_of(known)
-        assert installed.execute("SELECT to_regclass('tidemark.added')").fetchone() == (None,)
+        assert installed.execute("SELECT to_regclass('tidegauge.added')").fetchone() == (None,)
 
     def test_the_first_one_leaves_an_empty_database(self, conn, folder):
         with (folder / "0001_initial.sql").open("a") as file:
-            file.write("SELECT * FROM tidemark.absent;")
+            file.write("SELECT * FROM tidegauge.absent;")
 
-        with pytest.raises(UndefinedTable, match=r"tidemark\.absent"):
+        with pytest.raises(UndefinedTable, match=r"tidegauge\.absent"):
             install(conn)
 
-        assert conn.execute("SELECT to_regnamespace('tidemark')").fetchone() == (None,)
+        assert conn.execute("SELECT to_regnamespace('tidegauge')").fetchone() == (None,)
 
     def test_a_file_that_has_changed_since_it_was_applied_is_refused(self, installed, folder):
         with (folder / "0001_initial.sql").open("a") as file:
-            file.write("CREATE TABLE tidemark.added ();")
-        next_file(folder).write_text("CREATE TABLE tidemark.added ();")
+            file.write("CREATE TABLE tidegauge.added ();")
+        next_file(folder).write_text("CREATE TABLE tidegauge.added ();")
 
         with pytest.raises(SchemaVersionError) as refused:
             install(installed)
@@ -186,11 +186,11 @@ class TestFailure:
             "database schema: '0001_initial.sql' has changed since it was applied; restore the file, and put the "
             "change into a new migration"
         )
-        assert installed.execute("SELECT to_regclass('tidemark.added')").fetchone() == (None,)
+        assert installed.execute("SELECT to_regclass('tidegauge.added')").fetchone() == (None,)
 
     def test_a_database_newer_than_the_code_is_refused(self, installed, folder):
         file = next_file(folder)
-        file.write_text("CREATE TABLE tidemark.added ();")
+        file.write_text("CREATE TABLE tidegauge.added ();")
         install(installed)
         file.unlink()
 
@@ -198,7 +198,7 @@ class TestFailure:
             install(installed)
 
         assert str(refused.value) == (
-            f"database schema: migration {file.stem!r} is applied, which this version of Tidemark does not have; run "
+            f"database schema: migration {file.stem!r} is applied, which this version of Tidegauge does not have; run "
             "the version that applied it, or a later one"
         )
 
@@ -211,47 +211,47 @@ class TestUnnumberedDatabase:
             install(unnumbered)
 
         assert applied(unnumbered) == rows_of(migrations())
-        since = unnumbered.execute("SELECT applied_at = '2026-03-01' FROM tidemark.schema_version WHERE number = 1")
+        since = unnumbered.execute("SELECT applied_at = '2026-03-01' FROM tidegauge.schema_version WHERE number = 1")
         assert since.fetchone() == (True,)
 
     def test_migrations_after_0001_are_applied(self, unnumbered, folder):
-        next_file(folder).write_text("CREATE TABLE tidemark.added (n integer);")
+        next_file(folder).write_text("CREATE TABLE tidegauge.added (n integer);")
 
         install(unnumbered)
 
         assert applied(unnumbered) == rows_of(migrations())
-        assert unnumbered.execute("SELECT count(*) FROM tidemark.added").fetchone() == (0,)
+        assert unnumbered.execute("SELECT count(*) FROM tidegauge.added").fetchone() == (0,)
 
     def test_it_stays_as_it_is_if_the_upgrade_fails(self, unnumbered, folder):
-        unnumbered.execute("UPDATE tidemark.schema_version SET digest = 'older'")
+        unnumbered.execute("UPDATE tidegauge.schema_version SET digest = 'older'")
         with (folder / "0001_initial.sql").open("a") as file:
-            file.write("SELECT * FROM tidemark.absent;")
+            file.write("SELECT * FROM tidegauge.absent;")
 
-        with pytest.raises(UndefinedTable, match=r"tidemark\.absent"):
+        with pytest.raises(UndefinedTable, match=r"tidegauge\.absent"):
             install(unnumbered)
 
-        versions = unnumbered.execute("SELECT version, digest FROM tidemark.schema_version ORDER BY version")
+        versions = unnumbered.execute("SELECT version, digest FROM tidegauge.schema_version ORDER BY version")
         assert versions.fetchall() == [(2, "older"), (4, "older")]
 
     @pytest.mark.parametrize("with_digest", [True, False])
     def test_tables_of_an_older_page_gain_what_0001_has(self, unnumbered, with_digest):
-        unnumbered.execute("INSERT INTO tidemark.pipeline (name) VALUES ('old')")
+        unnumbered.execute("INSERT INTO tidegauge.pipeline (name) VALUES ('old')")
         unnumbered.execute(
-            "INSERT INTO tidemark.batch (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, "
+            "INSERT INTO tidegauge.batch (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, "
             "dead_letters) VALUES ('old', 1, 1, 0, 1, now(), now(), 2)"
         )
-        unnumbered.execute("DROP TABLE tidemark.pipeline_wish")
-        unnumbered.execute("ALTER TABLE tidemark.batch DROP COLUMN late, DROP COLUMN tasks, DROP COLUMN metrics")
-        unnumbered.execute("ALTER TABLE tidemark.driver DROP COLUMN failures, DROP COLUMN next_try_at")
-        unnumbered.execute("DELETE FROM tidemark.schema_version WHERE version > 2")
+        unnumbered.execute("DROP TABLE tidegauge.pipeline_wish")
+        unnumbered.execute("ALTER TABLE tidegauge.batch DROP COLUMN late, DROP COLUMN tasks, DROP COLUMN metrics")
+        unnumbered.execute("ALTER TABLE tidegauge.driver DROP COLUMN failures, DROP COLUMN next_try_at")
+        unnumbered.execute("DELETE FROM tidegauge.schema_version WHERE version > 2")
         if with_digest:
-            unnumbered.execute("UPDATE tidemark.schema_version SET digest = 'older'")
+            unnumbered.execute("UPDATE tidegauge.schema_version SET digest = 'older'")
         else:
-            unnumbered.execute("ALTER TABLE tidemark.schema_version DROP COLUMN digest")
+            unnumbered.execute("ALTER TABLE tidegauge.schema_version DROP COLUMN digest")
 
         install(unnumbered)
 
         assert applied(unnumbered) == rows_of(migrations())
-        batches = unnumbered.execute("SELECT dead_letters, late, tasks, metrics FROM tidemark.batch").fetchall()
+        batches = unnumbered.execute("SELECT dead_letters, late, tasks, metrics FROM tidegauge.batch").fetchall()
         assert batches == [(2, 0, None, {})]
-        assert unnumbered.execute("SELECT count(*) FROM tidemark.pipeline_wish").fetchone() == (0,)
+        assert unnumbered.execute("SELECT count(*) FROM tidegauge.pipeline_wish").fetchone() == (0,)

@@ -45,7 +45,7 @@ def reprocess(feed, specs, *, keep_old=DAY, letters=()):
     batch = ledger.begin(0)
     for spec in specs:
         feed.conn.execute(
-            f"INSERT INTO tidemark_shadow_state.{spec.name} (page, n, txid, updated_at) VALUES ('a', 77, %s, now())",
+            f"INSERT INTO tidegauge_shadow_state.{spec.name} (page, n, txid, updated_at) VALUES ('a', 77, %s, now())",
             [batch.txid],
         )
     with feed.conn.transaction():
@@ -73,7 +73,7 @@ def read(feed, *keys, **options):
 
 def ledger_row(feed):
     columns = "committed_txid, committed_batch_id, checkpoint_id, open_txid, open_attempt, fed_after"
-    return feed.conn.execute(f"SELECT {columns} FROM tidemark.pipeline WHERE name = %s", [feed.pipeline]).fetchone()
+    return feed.conn.execute(f"SELECT {columns} FROM tidegauge.pipeline WHERE name = %s", [feed.pipeline]).fetchone()
 
 
 def test_a_roll_back_puts_rows_ledger_and_definition_back_as_they_were(feed):
@@ -89,8 +89,8 @@ def test_a_roll_back_puts_rows_ledger_and_definition_back_as_they_were(feed):
     assert read(feed, "a", "b", as_of=1) == [{"n": 1}, None]
     assert ledger_row(feed) == before
     assert definition(Catalog(feed.conn).get(spec.name)) == definition(spec)
-    assert feed.conn.execute(f"SELECT n FROM tidemark_live.{spec.name} ORDER BY page").fetchall() == [(2,), (5,)]
-    assert not stored(feed, f"tidemark_kept_state.{spec.name}")
+    assert feed.conn.execute(f"SELECT n FROM tidegauge_live.{spec.name} ORDER BY page").fetchall() == [(2,), (5,)]
+    assert not stored(feed, f"tidegauge_kept_state.{spec.name}")
 
 
 def test_the_pipeline_goes_on_from_where_the_old_states_stopped(feed):
@@ -112,7 +112,7 @@ def test_txids_go_back_in_a_new_epoch(feed):
     roll_back(feed)
 
     rows = feed.conn.execute(
-        "SELECT e.reason, p.epoch = e.epoch FROM tidemark.epoch e, tidemark.pipeline p WHERE p.name = %s "
+        "SELECT e.reason, p.epoch = e.epoch FROM tidegauge.epoch e, tidegauge.pipeline p WHERE p.name = %s "
         "ORDER BY e.number DESC LIMIT 1",
         [feed.pipeline],
     )
@@ -126,7 +126,7 @@ def test_a_driver_that_fed_the_new_states_is_fenced_off(feed):
 
     roll_back(feed)
 
-    assert feed.conn.execute("SELECT fence FROM tidemark.pipeline WHERE name = %s", [feed.pipeline]).fetchone() > (
+    assert feed.conn.execute("SELECT fence FROM tidegauge.pipeline WHERE name = %s", [feed.pipeline]).fetchone() > (
         fence,
     )
 
@@ -158,8 +158,8 @@ def test_the_records_and_dead_letters_are_those_of_the_old_states(feed):
 
     roll_back(feed)
 
-    lines = feed.conn.execute("SELECT line, txid FROM tidemark.dead_letter WHERE pipeline = %s", [feed.pipeline])
-    txids = feed.conn.execute("SELECT txid FROM tidemark.batch WHERE pipeline = %s ORDER BY txid", [feed.pipeline])
+    lines = feed.conn.execute("SELECT line, txid FROM tidegauge.dead_letter WHERE pipeline = %s", [feed.pipeline])
+    txids = feed.conn.execute("SELECT txid FROM tidegauge.batch WHERE pipeline = %s ORDER BY txid", [feed.pipeline])
     assert lines.fetchall() == [("not a line", 3)]
     assert txids.fetchall() == [(1,), (2,), (3,)]
 
@@ -171,7 +171,7 @@ def test_a_state_that_the_reprocess_added_goes(feed, fresh):
     roll_back(feed)
 
     assert Catalog(feed.conn).names(feed.pipeline) == [spec.name]
-    assert not stored(feed, f"tidemark_state.{more.name}")
+    assert not stored(feed, f"tidegauge_state.{more.name}")
 
 
 def test_a_state_with_partitions_is_put_back_with_them(new_feed, fresh):
@@ -204,7 +204,7 @@ def test_it_is_refused_where_nothing_is_kept(feed):
     with pytest.raises(RollBackError, match=message_of("A roll-back that cannot be done", 1)):
         Kept(feed.conn, feed.pipeline).roll_back()
 
-    assert not stored(feed, f"tidemark_kept_state.{feed.specs[0].name}")
+    assert not stored(feed, f"tidegauge_kept_state.{feed.specs[0].name}")
 
 
 def test_it_is_refused_while_another_reprocess_is_under_way(feed):
@@ -238,8 +238,8 @@ def test_what_is_kept_is_dropped_once_its_time_is_over_and_not_before(feed, keep
 
     assert Kept(feed.conn, feed.pipeline).drop_expired() is dropped
 
-    assert stored(feed, f"tidemark_kept_state.{spec.name}") is not dropped
-    assert stored(feed, f"tidemark_kept_changelog.{spec.name}") is not dropped
+    assert stored(feed, f"tidegauge_kept_state.{spec.name}") is not dropped
+    assert stored(feed, f"tidegauge_kept_changelog.{spec.name}") is not dropped
     assert (Kept(feed.conn, feed.pipeline).until() is None) is dropped
     assert read(feed, "a") == [{"n": 77}]
 

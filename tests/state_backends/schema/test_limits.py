@@ -59,7 +59,7 @@ def test_the_largest_row_that_is_accepted_can_be_written_logged_and_migrated(spe
     register(feed, larger := replace(spec, partitions=spec.partitions + 1))
 
     assert PostgresBackingMap(conn, larger).multi_get([key])[0].value == stored(spec)
-    assert conn.execute(f"SELECT count(*) FROM tidemark_live.{spec.name}").fetchone() is not None
+    assert conn.execute(f"SELECT count(*) FROM tidegauge_live.{spec.name}").fetchone() is not None
 
 
 def test_the_most_partitions_can_be_created_and_migrated(new_feed, conn):
@@ -67,7 +67,7 @@ def test_the_most_partitions_can_be_created_and_migrated(new_feed, conn):
 
     register(feed, replace(spec, partitions=MAX_PARTITIONS - 1))
 
-    parts = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'tidemark_state.parts'::regclass"
+    parts = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'tidegauge_state.parts'::regclass"
     assert conn.execute(parts).fetchone() == (MAX_PARTITIONS - 1,)
 
 

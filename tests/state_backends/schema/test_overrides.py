@@ -69,7 +69,7 @@ class TestTtl:
         catalog.edit(name, ttl=DAY)
 
         assert (before, reader.multi_get([("/home",)]).parsed()[0]["status"]) == ("found", "expired")
-        assert feed.conn.execute(f"SELECT count(*) FROM tidemark_live.{name}").fetchone() == (0,)
+        assert feed.conn.execute(f"SELECT count(*) FROM tidegauge_live.{name}").fetchone() == (0,)
 
     def test_it_outlives_the_start_of_a_driver_that_declares_another(self, feed, catalog, name):
         catalog.edit(name, ttl=DAY)
@@ -109,7 +109,7 @@ class TestTtl:
             catalog.edit("nope", ttl=DAY)
 
     def test_what_was_registered_before_anybody_could_edit_is_as_it_was_declared(self, feed, catalog, name):
-        feed.conn.execute("UPDATE tidemark.state SET declared = '{}' WHERE name = %s", [name])
+        feed.conn.execute("UPDATE tidegauge.state SET declared = '{}' WHERE name = %s", [name])
 
         catalog.edit(name, ttl=DAY)
         catalog.edit(name, ttl=DECLARED)
@@ -238,7 +238,7 @@ class TestChangelog:
         assert (after.changelog, after.next_changelog, meanwhile) == (False, True, False)
         history = Changelog(feed.conn, catalog.get(spec.name)).history(("/home",))
         assert [(change.txid, change.value) for change in history] == [(2, {"n": 6})]
-        oldest = feed.conn.execute("SELECT oldest_txid FROM tidemark.state WHERE name = %s", [spec.name]).fetchone()
+        oldest = feed.conn.execute("SELECT oldest_txid FROM tidegauge.state WHERE name = %s", [spec.name]).fetchone()
         assert oldest == (2,)
 
     def test_it_stays_when_the_driver_starts_again(self, feed, catalog):
@@ -410,7 +410,7 @@ class TestSwap:
 
 def tables(feed):
     found = feed.conn.execute(
-        "SELECT count(*) FROM pg_class WHERE relname = %s AND relnamespace = 'tidemark_changelog'::regnamespace",
+        "SELECT count(*) FROM pg_class WHERE relname = %s AND relnamespace = 'tidegauge_changelog'::regnamespace",
         [feed.specs[0].name],
     )
     return found.fetchone()[0]
@@ -419,7 +419,7 @@ def tables(feed):
 def test_a_batch_that_an_older_version_left_open_goes_by_what_is_set_when_it_is_tried_again(new_feed, fresh, catalog):
     feed = new_feed(spec := fresh(VIEWS))
     feed.begin(0)
-    feed.conn.execute("UPDATE tidemark.batch SET ttls = NULL WHERE pipeline = %s", [feed.pipeline])
+    feed.conn.execute("UPDATE tidegauge.batch SET ttls = NULL WHERE pipeline = %s", [feed.pipeline])
     catalog.edit(spec.name, ttl=DAY)
 
     assert feed.begin(0).ttls == {spec.name: DAY}

@@ -80,7 +80,7 @@ def test_a_batch_that_is_committed_before_the_swap_stops_it(feed, swap, connect)
 def test_dead_letters_of_the_states_are_the_new_ones_and_those_of_the_source_stay(feed, swap, connect):
     name = feed.specs[0].name
     letter = (
-        "INSERT INTO tidemark.dead_letter (pipeline, txid, state, source, line, reason) "
+        "INSERT INTO tidegauge.dead_letter (pipeline, txid, state, source, line, reason) "
         "VALUES (%s, 1, %s, 'file', %s, '')"
     )
     swap.begin(feed.specs, spout="opaque")
@@ -90,7 +90,7 @@ def test_dead_letters_of_the_states_are_the_new_ones_and_those_of_the_source_sta
 
     swap.swap(feed.specs, {name: ""})
 
-    left = feed.conn.execute("SELECT line FROM tidemark.dead_letter WHERE pipeline LIKE %s", [f"{feed.pipeline}%"])
+    left = feed.conn.execute("SELECT line FROM tidegauge.dead_letter WHERE pipeline LIKE %s", [f"{feed.pipeline}%"])
     assert sorted(line for (line,) in left) == ["a", "c"]
 
 
@@ -105,7 +105,7 @@ def test_it_is_recorded_and_what_an_earlier_one_has_kept_goes(feed, swap, connec
 
     assert (before is None, kept.until()) == (False, None)
     [last, first] = feed.conn.execute(
-        "SELECT phase, swapped_at IS NOT NULL FROM tidemark.reprocess WHERE pipeline = %s ORDER BY id DESC",
+        "SELECT phase, swapped_at IS NOT NULL FROM tidegauge.reprocess WHERE pipeline = %s ORDER BY id DESC",
         [feed.pipeline],
     ).fetchall()
     assert last == ("settled", True)

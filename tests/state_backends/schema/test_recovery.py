@@ -24,8 +24,8 @@ def installed_url(own_url):
 
 @pytest.fixture
 def feed(conn):
-    conn.execute("DROP SCHEMA IF EXISTS reports CASCADE; DELETE FROM tidemark.pipeline")
-    conn.execute("DROP TABLE IF EXISTS tidemark_state.words CASCADE; CREATE SCHEMA reports")
+    conn.execute("DROP SCHEMA IF EXISTS reports CASCADE; DELETE FROM tidegauge.pipeline")
+    conn.execute("DROP TABLE IF EXISTS tidegauge_state.words CASCADE; CREATE SCHEMA reports")
     return Feed(conn, [WORDS], pipeline="word_count")
 
 
@@ -55,7 +55,7 @@ def test_a_schema_change_waits_for_a_reader(feed, conn, connect, monkeypatch):
     look, end = statements("A schema change waits for a reader")
     export = connect()
     export.autocommit = False
-    export.execute("SELECT FROM tidemark_state.words")
+    export.execute("SELECT FROM tidegauge_state.words")
 
     with pytest.raises(TablesBusyError, match=message_of("A schema change waits for a reader", 2)) as refused:
         register(feed, PARTED)
@@ -70,11 +70,11 @@ def test_a_schema_change_waits_for_a_reader(feed, conn, connect, monkeypatch):
 
 def test_a_view_of_yours_stands_on_a_table_that_changes(feed, conn):
     definition, drop, create = statements("A view of yours stands on a table that changes")
-    conn.execute("CREATE VIEW reports.words AS SELECT word, count FROM tidemark_state.words")
+    conn.execute("CREATE VIEW reports.words AS SELECT word, count FROM tidegauge_state.words")
 
     with pytest.raises(DependentObjectsError, match=message_of("A view of yours stands on a table that changes", 1)):
         register(feed, PARTED)
-    assert "FROM tidemark_state.words" in conn.execute(definition).fetchone()[0]
+    assert "FROM tidegauge_state.words" in conn.execute(definition).fetchone()[0]
     conn.execute(drop)
     register(feed, PARTED)
     conn.execute(create)

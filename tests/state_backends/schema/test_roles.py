@@ -35,9 +35,9 @@ MORE = {"top": Max("x"), **VIEWS.measures}
 
 PASSWORDS = {part: secrets.token_urlsafe(24) for part in PARTS}
 DJANGO = DjangoTables(["of_django", "migrated", "log"], read_only=["migrated"], append_only=["log"])
-# Where Django has them whose one user is called `tidemark`; see DJANGO_SCHEMAS.
+# Where Django has them whose one user is called `tidegauge`; see DJANGO_SCHEMAS.
 BY_OTHERS = """
-CREATE TABLE public.of_django (id int); CREATE TABLE public.migrated (id int); CREATE TABLE tidemark.log (id int)
+CREATE TABLE public.of_django (id int); CREATE TABLE public.migrated (id int); CREATE TABLE tidegauge.log (id int)
 """
 
 
@@ -189,11 +189,11 @@ def test_reader_and_web_read_a_state_after(feed, as_role, conn, roles, installed
     name = change(feed, replace(feed.specs[0], **changes)) or feed.specs[0].name
 
     with as_role("reader") as reader, as_role("web") as web:
-        reader.execute(f"SELECT page, n, txid FROM tidemark_live.{name}")
+        reader.execute(f"SELECT page, n, txid FROM tidegauge_live.{name}")
         StateReader(web, Catalog(web).get(name)).multi_get([("a",)])
-        web.execute(f"SELECT * FROM tidemark_live.{name}")
+        web.execute(f"SELECT * FROM tidegauge_live.{name}")
         with pytest.raises(InsufficientPrivilege):
-            reader.execute(f"SELECT page FROM tidemark_state.{name}")
+            reader.execute(f"SELECT page FROM tidegauge_state.{name}")
     assert role_setup.findings(conn, roles, DJANGO) == []
 
 
@@ -207,7 +207,7 @@ def test_reader_and_web_read_a_state_after_a_restore(feed, as_role, conn, roles,
             words = [f"--dbname={installed_url}", *words] if program == "pg_dump" else words
             subprocess.run([server_programs() / program, *words, tmp_path / "dump"], check=True)
 
-        for part, query in {"reader": "tidemark_live", "web": "tidemark_changelog"}.items():
+        for part, query in {"reader": "tidegauge_live", "web": "tidegauge_changelog"}.items():
             with as_role(part, restored) as its:
                 assert its.execute(f"SELECT page, n FROM {query}.{name}").fetchall() == [("a", 1)]
         with psycopg.connect(restored, autocommit=True) as admin:
@@ -255,30 +255,30 @@ ALLOWED = {
 }  # fmt: skip
 
 STATEMENTS = {
-    "merge": "INSERT INTO tidemark_state.before (page, n, txid, updated_at) VALUES ('z', 1, 1, now()) "
+    "merge": "INSERT INTO tidegauge_state.before (page, n, txid, updated_at) VALUES ('z', 1, 1, now()) "
     "ON CONFLICT (page) DO UPDATE SET n = 2",
-    "create a state table": "CREATE TABLE tidemark_state.other (page text); DROP TABLE tidemark_state.other",
-    "drop a state table": "DROP TABLE tidemark_state.before CASCADE",
-    "vacuum": "ALTER TABLE tidemark_state.before_p0 SET (autovacuum_enabled = true)",  # a right of its owner, too
-    "expire rows": "DELETE FROM tidemark_state.before",
-    "read a state": "SELECT FROM tidemark_state.before",
-    "read a live view": "SELECT FROM tidemark_live.before",
-    "read the ledger": "SELECT FROM tidemark.pipeline, tidemark.batch",
-    "write the ledger": "UPDATE tidemark.pipeline SET fence = fence",
-    "edit a ttl": "UPDATE tidemark.state SET ttl = NULL, edits = '{}'",
-    "request maintenance": "INSERT INTO tidemark.maintenance_run (kind, state, requested_by) "
+    "create a state table": "CREATE TABLE tidegauge_state.other (page text); DROP TABLE tidegauge_state.other",
+    "drop a state table": "DROP TABLE tidegauge_state.before CASCADE",
+    "vacuum": "ALTER TABLE tidegauge_state.before_p0 SET (autovacuum_enabled = true)",  # a right of its owner, too
+    "expire rows": "DELETE FROM tidegauge_state.before",
+    "read a state": "SELECT FROM tidegauge_state.before",
+    "read a live view": "SELECT FROM tidegauge_live.before",
+    "read the ledger": "SELECT FROM tidegauge.pipeline, tidegauge.batch",
+    "write the ledger": "UPDATE tidegauge.pipeline SET fence = fence",
+    "edit a ttl": "UPDATE tidegauge.state SET ttl = NULL, edits = '{}'",
+    "request maintenance": "INSERT INTO tidegauge.maintenance_run (kind, state, requested_by) "
     "VALUES ('expiry', 'before', 'a test')",
-    "pause": "INSERT INTO tidemark.pipeline_wish VALUES ('before', true, 'a test')",
-    "replay a dead letter": "UPDATE tidemark.dead_letter SET replay_at = now(), replay_by = 'a test'",
-    "migrate": "ALTER TABLE tidemark.pipeline ADD COLUMN more int; ALTER TABLE public.of_django ADD COLUMN more int",
+    "pause": "INSERT INTO tidegauge.pipeline_wish VALUES ('before', true, 'a test')",
+    "replay a dead letter": "UPDATE tidegauge.dead_letter SET replay_at = now(), replay_by = 'a test'",
+    "migrate": "ALTER TABLE tidegauge.pipeline ADD COLUMN more int; ALTER TABLE public.of_django ADD COLUMN more int",
     "create in public": "CREATE TABLE public.more (x int)",
-    "drop a schema": "DROP SCHEMA tidemark CASCADE",
+    "drop a schema": "DROP SCHEMA tidegauge CASCADE",
     "write Django's tables": "INSERT INTO public.of_django VALUES (1); UPDATE public.of_django SET id = 2; "
     "DELETE FROM public.of_django",
     "read migrations": "SELECT FROM public.migrated",
-    "write the log": "INSERT INTO tidemark.log VALUES (1)",
-    "change the log": "UPDATE tidemark.log SET id = 1",
-    "forget log entries": "DELETE FROM tidemark.log",
+    "write the log": "INSERT INTO tidegauge.log VALUES (1)",
+    "change the log": "UPDATE tidegauge.log SET id = 1",
+    "forget log entries": "DELETE FROM tidegauge.log",
     "write migrations": "INSERT INTO public.migrated VALUES (1)",
     "read passwords": "SELECT rolpassword FROM pg_authid",
     "run a program": "COPY (SELECT 1) TO PROGRAM 'true'",
@@ -311,18 +311,18 @@ class TestSetUp:
     @pytest.mark.parametrize(
         ("harm", "found"),
         [
-            ("REVOKE SELECT ON tidemark.batch FROM {0}_web", ["{0}_web lacks SELECT on table tidemark.batch"]),
-            ("REVOKE UPDATE (ttl) ON tidemark.state FROM {0}_web", ["{0}_web lacks UPDATE on table tidemark.state"]),
-            ("REVOKE SELECT ON tidemark_live.before FROM {0}_reader",
-             ["{0}_reader lacks SELECT on table tidemark_live.before"]),
-            ("REVOKE USAGE ON SCHEMA tidemark_live FROM {0}_reader",
-             ["{0}_reader lacks USAGE on schema tidemark_live"]),
-            ("ALTER TABLE tidemark.batch OWNER TO CURRENT_USER",
-             ["table tidemark.batch belongs to {1}, not to {0}_owner"]),
-            ("ALTER TABLE tidemark_changelog.before OWNER TO CURRENT_USER",
-             ["table tidemark_changelog.before belongs to {1}, not to {0}_pipeline"]),
-            ("ALTER FUNCTION tidemark.clock() OWNER TO CURRENT_USER",
-             ["function tidemark.clock() belongs to {1}, not to {0}_owner"]),
+            ("REVOKE SELECT ON tidegauge.batch FROM {0}_web", ["{0}_web lacks SELECT on table tidegauge.batch"]),
+            ("REVOKE UPDATE (ttl) ON tidegauge.state FROM {0}_web", ["{0}_web lacks UPDATE on table tidegauge.state"]),
+            ("REVOKE SELECT ON tidegauge_live.before FROM {0}_reader",
+             ["{0}_reader lacks SELECT on table tidegauge_live.before"]),
+            ("REVOKE USAGE ON SCHEMA tidegauge_live FROM {0}_reader",
+             ["{0}_reader lacks USAGE on schema tidegauge_live"]),
+            ("ALTER TABLE tidegauge.batch OWNER TO CURRENT_USER",
+             ["table tidegauge.batch belongs to {1}, not to {0}_owner"]),
+            ("ALTER TABLE tidegauge_changelog.before OWNER TO CURRENT_USER",
+             ["table tidegauge_changelog.before belongs to {1}, not to {0}_pipeline"]),
+            ("ALTER FUNCTION tidegauge.clock() OWNER TO CURRENT_USER",
+             ["function tidegauge.clock() belongs to {1}, not to {0}_owner"]),
             ("ALTER DEFAULT PRIVILEGES FOR ROLE {0}_pipeline REVOKE SELECT ON TABLES FROM {0}_web",
              ["{0}_web lacks SELECT on tables that {0}_pipeline will create"]),
             ("REVOKE {0}_pipeline FROM {0}_worker", ["{0}_worker is not a member of {0}_pipeline"]),
@@ -340,11 +340,11 @@ class TestSetUp:
         assert role_setup.findings(conn, roles, DJANGO) == []
 
     def test_a_privilege_too_many_is_taken_back(self, conn, roles):
-        conn.execute(f"GRANT ALL ON tidemark.pipeline, tidemark.log TO {roles['web']}")
+        conn.execute(f"GRANT ALL ON tidegauge.pipeline, tidegauge.log TO {roles['web']}")
 
         role_setup.set_up(conn, roles, DJANGO, {})
 
-        held = "SELECT has_table_privilege(%s, t, 'DELETE') FROM unnest(ARRAY['tidemark.pipeline', 'tidemark.log']) t"
+        held = "SELECT has_table_privilege(%s, t, 'DELETE') FROM unnest(ARRAY['tidegauge.pipeline', 'tidegauge.log']) t"
         assert conn.execute(held, [roles["web"]]).fetchall() == [(False,), (False,)]
 
     def test_roles_that_do_not_exist_are_named(self, conn):
@@ -362,10 +362,10 @@ class TestSetUp:
 
     def test_a_table_in_use_is_named_and_nothing_is_done(self, conn, connect, roles, monkeypatch):
         monkeypatch.setattr(role_setup, "LOCK_TIMEOUT", "100ms")
-        conn.execute("ALTER TABLE tidemark_state.before OWNER TO CURRENT_USER")
+        conn.execute("ALTER TABLE tidegauge_state.before OWNER TO CURRENT_USER")
         reading = connect()
         with reading.transaction():
-            reading.execute("SELECT FROM tidemark_state.before")
+            reading.execute("SELECT FROM tidegauge_state.before")
             with pytest.raises(TablesBusyError, match="nothing was changed"):
                 role_setup.set_up(conn, roles, DJANGO, {})
 
@@ -379,7 +379,9 @@ class TestSetUp:
 
         assert conn.execute(may, [roles["pipeline"]]).fetchone() == (True,)
         with as_role("pipeline") as pipeline:
-            pipeline.execute("CREATE TABLE tidemark_source.beginning (slot text); DROP TABLE tidemark_source.beginning")
+            pipeline.execute(
+                "CREATE TABLE tidegauge_source.beginning (slot text); DROP TABLE tidegauge_source.beginning"
+            )
         conn.execute(f"ALTER ROLE {roles['pipeline']} NOREPLICATION")
 
 

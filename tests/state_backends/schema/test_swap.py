@@ -29,7 +29,7 @@ def feed(new_feed, fresh):
 
 def stored(feed):
     (name,) = (spec.name for spec in feed.specs)
-    return feed.conn.execute(f"SELECT count(*) FROM tidemark_state.{name}").fetchone()[0]
+    return feed.conn.execute(f"SELECT count(*) FROM tidegauge_state.{name}").fetchone()[0]
 
 
 def migrate(feed, on_copied=lambda rows: None):

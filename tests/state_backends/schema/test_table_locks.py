@@ -77,14 +77,14 @@ def test_lookups_go_on_while_a_change_waits_for_a_reader_that_stays(
     declared, changes = CHANGES[change]
     feed = new_feed(old := fresh(declared))
     feed.run(views(("a", 1)))
-    export = exporting(f"tidemark_state.{old.name}", f"tidemark_live.{old.name}")
+    export = exporting(f"tidegauge_state.{old.name}", f"tidegauge_live.{old.name}")
     driver = Registration(connect(), feed.pipeline, new := replace(old, **changes))
 
     driver.start()
     driver.waiting.wait(10)
     for _ in range(300):
         assert StateReader(impatient, old).multi_get([("a",)]).parsed()[0]["value"] == {"n": 1}
-        assert impatient.execute(f"SELECT n FROM tidemark_live.{old.name}").fetchone() == (1,)
+        assert impatient.execute(f"SELECT n FROM tidegauge_live.{old.name}").fetchone() == (1,)
     still_waiting = driver.is_alive()
     export.rollback()
     driver.join(20)
@@ -98,12 +98,12 @@ def test_a_changelog_that_ends_waits_for_its_readers(new_feed, fresh, connect, e
     feed = new_feed(old := fresh(LOGGED))
     feed.run(views(("a", 1)))
     Catalog(feed.conn).edit(old.name, changelog=False)
-    export = exporting(f"tidemark_changelog.{old.name}")
+    export = exporting(f"tidegauge_changelog.{old.name}")
     driver = Registration(connect(), feed.pipeline, old)
 
     driver.start()
     driver.waiting.wait(10)
-    found = impatient.execute(f"SELECT count(*) FROM tidemark_changelog.{old.name}").fetchone()
+    found = impatient.execute(f"SELECT count(*) FROM tidegauge_changelog.{old.name}").fetchone()
     export.rollback()
     driver.join(20)
 
@@ -118,7 +118,7 @@ def test_a_change_gets_its_turn_among_readers_that_come_and_go(new_feed, fresh, 
     def read(conn):
         while not stopping.is_set():
             with conn.transaction():
-                conn.execute(f"SELECT FROM tidemark_live.{old.name}")
+                conn.execute(f"SELECT FROM tidegauge_live.{old.name}")
                 conn.execute("SELECT pg_sleep(0.01)")
 
     readers = [threading.Thread(target=read, args=[connect()]) for _ in range(4)]
@@ -137,7 +137,7 @@ def test_a_change_gets_its_turn_among_readers_that_come_and_go(new_feed, fresh, 
 def test_readers_that_stay_for_minutes_are_named(new_feed, fresh, connect, exporting, monkeypatch):
     monkeypatch.setattr(table_locks, "WAIT_SECONDS", 0.0)
     feed = new_feed(old := fresh(VIEWS))
-    export = exporting(f"tidemark_state.{old.name}")
+    export = exporting(f"tidegauge_state.{old.name}")
 
     with pytest.raises(TablesBusyError) as refused:
         Catalog(feed.conn).register_states(feed.pipeline, [replace(old, partitions=2)], {old.name: ""})
@@ -156,7 +156,7 @@ def test_readers_that_stay_for_minutes_are_named(new_feed, fresh, connect, expor
 
 def test_a_restart_that_changes_nothing_waits_for_no_reader(new_feed, fresh, exporting):
     feed = new_feed(spec := fresh(VIEWS))
-    exporting(f"tidemark_state.{spec.name}", "tidemark.state", "tidemark.pipeline")
+    exporting(f"tidegauge_state.{spec.name}", "tidegauge.state", "tidegauge.pipeline")
 
     Catalog(feed.conn).register_states(feed.pipeline, [spec], {spec.name: ""})
 
@@ -172,7 +172,7 @@ def test_a_lock_that_is_not_to_be_had_at_once_is_asked_for_again(conn, connect, 
         looks.append(1)
         if len(looks) == 1:
             other.autocommit = False
-            other.execute(f"SELECT FROM tidemark_state.{spec.name}")
+            other.execute(f"SELECT FROM tidegauge_state.{spec.name}")
             return set()
         other.rollback()
         return set()
@@ -180,7 +180,7 @@ def test_a_lock_that_is_not_to_be_had_at_once_is_asked_for_again(conn, connect, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TableLocks, "_holders", look)
         with locked_tables(conn, [spec.name]), pytest.raises(psycopg.errors.LockNotAvailable):
-            impatient.execute(f"SELECT FROM tidemark_state.{spec.name}")
+            impatient.execute(f"SELECT FROM tidegauge_state.{spec.name}")
 
     assert len(looks) == 2
     assert feed.read(spec, ("a",)) == ["missing"]
@@ -198,7 +198,7 @@ def test_lookups_go_on_while_the_swap_of_a_reprocess_waits_for_a_reader_that_sta
     ledger.acquire()
     ledger.bind("the shadow's checkpoint")
     ledger.commit(ledger.begin(0), rows_in=0)
-    export = exporting(f"tidemark_state.{spec.name}")
+    export = exporting(f"tidegauge_state.{spec.name}")
     swapping = threading.Thread(target=swap.swap, args=[[spec], {spec.name: ""}], daemon=True)
 
     swapping.start()

@@ -86,7 +86,7 @@ class GhostWriter:
         """Run `act` with the reply to its append cut off; `after` runs before the client is connected again."""
         self._after = after
         self._holder.execute("BEGIN")
-        self._holder.execute("SELECT FROM tidemark.synchronizer WHERE name = %s FOR UPDATE", [self._name])
+        self._holder.execute("SELECT FROM tidegauge.synchronizer WHERE name = %s FOR UPDATE", [self._name])
         with ThreadPoolExecutor() as threads:
             acting = threads.submit(act)
             self._wait_for(waiting=1)
@@ -273,7 +273,7 @@ def test_a_log_without_an_initial_record_says_so(stream, new_client, name):
 def test_a_log_that_was_dropped_says_so(new_client, conn, name):
     client = new_client()
     client.initialize(0)
-    conn.execute("DELETE FROM tidemark.synchronizer WHERE name = %s", [name])
+    conn.execute("DELETE FROM tidegauge.synchronizer WHERE name = %s", [name])
 
     for act in (client.fetch_updates, client.compact, lambda: client.update_state(increment)):
         with pytest.raises(InvalidLogError) as caught:

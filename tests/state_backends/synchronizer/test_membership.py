@@ -1,4 +1,4 @@
-"""Membership: Pravega's tables of its membership and leader election samples, and the behaviour that Tidemark adds.
+"""Membership: Pravega's tables of its membership and leader election samples, and the behaviour that Tidegauge adds.
 
 The leader of a pipeline is the driver that holds its lock in the ledger; the members' list only displays it.
 """
@@ -32,7 +32,7 @@ from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_a
 @pytest.fixture
 def new_member(conn, connect):
     """Members whose next heartbeat is always due. The list begins empty."""
-    conn.execute("DELETE FROM tidemark.synchronizer WHERE name = %s", [membership.NAME])
+    conn.execute("DELETE FROM tidegauge.synchronizer WHERE name = %s", [membership.NAME])
 
     def new_member(role="worker", pipeline=None):
         member = Membership(connect(), role, pipeline, clock=count(0, 10 * HEARTBEAT_SECONDS).__next__)
@@ -135,14 +135,14 @@ class TestWhoLeads:
     def test_without_drivers_there_is_no_leader(self, connect, conn, pipeline):
         with connect() as crashed:
             BatchLedger(crashed, pipeline).acquire()
-            (led,) = conn.execute("SELECT tidemark.has_driver(%s)", [pipeline]).fetchone()
+            (led,) = conn.execute("SELECT tidegauge.has_driver(%s)", [pipeline]).fetchone()
         # The next to come is let in: that is the proof that the lock is free.
         successor = BatchLedger(connect(), pipeline)
         successor.acquire(patience_ms=3_000)
         successor.release()
 
         assert led
-        assert conn.execute("SELECT tidemark.has_driver(%s)", [pipeline]).fetchone() == (False,)
+        assert conn.execute("SELECT tidegauge.has_driver(%s)", [pipeline]).fetchone() == (False,)
 
     def test_the_successor_is_alive_and_one_that_was_declared_dead_is_refused(self, connect, pipeline):
         stalled_conn, new_conn = connect(), connect()
@@ -191,7 +191,7 @@ class TestMembers:
         assert (other.name, other.role, other.pipeline) == (worker.name, "worker", None)
 
     def test_before_the_first_member_there_is_none(self, conn):
-        conn.execute("DELETE FROM tidemark.synchronizer WHERE name = %s", [membership.NAME])
+        conn.execute("DELETE FROM tidegauge.synchronizer WHERE name = %s", [membership.NAME])
 
         assert members(conn) == []
 
@@ -231,7 +231,7 @@ class TestMembers:
 
     def test_if_all_are_silent_none_is_healthy(self, new_member, conn):
         new_member(), new_member()
-        conn.execute("UPDATE tidemark.synchronizer SET appended_at = appended_at - interval '11 s'")
+        conn.execute("UPDATE tidegauge.synchronizer SET appended_at = appended_at - interval '11 s'")
 
         assert set(healths(conn).values()) == {False}
 
@@ -311,7 +311,7 @@ def test_all_logs_are_compacted_and_the_members_log_to_its_current_value(new_cli
 
 def test_reading_the_current_state_writes_nothing(new_client, conn, name):
     nothing = read_current(conn, name, updates.apply)
-    logs = conn.execute("SELECT count(*) FROM tidemark.synchronizer WHERE name = %s", [name]).fetchone()
+    logs = conn.execute("SELECT count(*) FROM tidegauge.synchronizer WHERE name = %s", [name]).fetchone()
     client = new_client()
     empty = read_current(conn, name, updates.apply)
     client.initialize(0)

@@ -32,7 +32,7 @@ class Provider:
         answer.raise_for_status()
 
     def sign_in(self, client: Client, subject: str, path: str = "/oidc/sign-in") -> HttpResponse:
-        """Follow the redirects between Tidemark and the provider as a browser does. Returns the callback's answer."""
+        """Follow the redirects between Tidegauge and the provider as a browser does. Returns the callback's answer."""
         return client.get(self.callback(client, subject, path))
 
     def callback(self, client: Client, subject: str, path: str = "/oidc/sign-in") -> str:

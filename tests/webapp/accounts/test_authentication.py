@@ -44,7 +44,7 @@ def test_a_missing_or_wrong_key_is_a_401(secret, headers):
     response = get(**headers)
 
     assert response.status_code == 401
-    assert response.headers["WWW-Authenticate"] == 'Bearer realm="tidemark"'
+    assert response.headers["WWW-Authenticate"] == 'Bearer realm="tidegauge"'
     assert response.headers["Content-Type"] == "application/problem+json"
 
 
@@ -87,7 +87,7 @@ def clock(monkeypatch):
 
 
 def test_a_key_is_cached_for_some_seconds(db, clock, settings, django_assert_num_queries):
-    settings.TIDEMARK_API_KEY_CACHE_SECONDS = 5
+    settings.TIDEGAUGE_API_KEY_CACHE_SECONDS = 5
     key, secret = create_api_key("feed", ["read"])
     verified(secret)
 
@@ -96,7 +96,7 @@ def test_a_key_is_cached_for_some_seconds(db, clock, settings, django_assert_num
 
 
 def test_a_key_revoked_by_another_process_is_refused_when_the_cache_expires(db, clock, settings):
-    settings.TIDEMARK_API_KEY_CACHE_SECONDS = 5
+    settings.TIDEGAUGE_API_KEY_CACHE_SECONDS = 5
     _, secret = create_api_key("feed", ["read"])
     verified(secret)
     ApiKey.objects.update(revoked_at=timezone.now())
@@ -147,7 +147,7 @@ class TestExpiry:
         return Clock
 
     def test_a_key_expires_at_its_time_even_if_cached(self, db, clock, now, settings):
-        settings.TIDEMARK_API_KEY_CACHE_SECONDS = 3_600
+        settings.TIDEGAUGE_API_KEY_CACHE_SECONDS = 3_600
         key, secret = create_api_key("feed", ["read"], expires_at=now.now + timedelta(seconds=10))
         assert verified(secret) == key
 
@@ -156,7 +156,7 @@ class TestExpiry:
         assert verified(secret) is None
 
     def test_an_old_secret_expires_at_its_time_even_if_cached(self, db, clock, now, settings):
-        settings.TIDEMARK_API_KEY_CACHE_SECONDS = 3_600
+        settings.TIDEGAUGE_API_KEY_CACHE_SECONDS = 3_600
         key, old = create_api_key("feed", ["read"])
         rotate_api_key(key, timedelta(seconds=10))
         assert verified(old) == key

@@ -26,7 +26,7 @@ def client() -> str:
 def stored(client):
     """Return how many leases the client has in Redis."""
     with redis.Redis.from_url(settings.REDIS_URL) as connection:
-        yield lambda: connection.zcard(f"tidemark:held:exports:{client}")
+        yield lambda: connection.zcard(f"tidegauge:held:exports:{client}")
 
 
 def test_a_client_has_so_many_of_a_kind_at_most(client):
@@ -54,7 +54,7 @@ def test_it_ends_with_its_work_also_by_an_error(client, stored):
 def test_one_of_a_living_process_is_renewed_and_another_ends(client, stored, monkeypatch):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 3)
     with held("exports", client, 3):
-        rate_limits.run(leases.TAKE, [f"tidemark:held:exports:{client}"], ["of a dead process", 3_000, 3])
+        rate_limits.run(leases.TAKE, [f"tidegauge:held:exports:{client}"], ["of a dead process", 3_000, 3])
         assert stored() == 2
 
         eventually(lambda: _others(client) == 2)
@@ -74,13 +74,13 @@ def _others(client: str) -> int:
 
 def test_one_that_redis_has_lost_is_taken_again(client, stored):
     with held("exports", client, 1), redis.Redis.from_url(settings.REDIS_URL) as connection:
-        connection.delete(f"tidemark:held:exports:{client}")
+        connection.delete(f"tidegauge:held:exports:{client}")
 
         eventually(lambda: stored() == 1)
 
 
 def test_without_redis_the_limit_of_the_process_holds(client, settings):
-    settings.TIDEMARK_SHARED_LIMITS, settings.TIDEMARK_EXPORTS_EACH = True, 1
+    settings.TIDEGAUGE_SHARED_LIMITS, settings.TIDEGAUGE_EXPORTS_EACH = True, 1
     exports = Concurrency("exports", may_share=True)
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
@@ -93,7 +93,7 @@ def test_without_redis_the_limit_of_the_process_holds(client, settings):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_limit_of_a_client_holds_over_processes_where_it_is_shared(client, settings, shared):
-    settings.TIDEMARK_SHARED_LIMITS, settings.TIDEMARK_EXPORTS_EACH = shared, 1
+    settings.TIDEGAUGE_SHARED_LIMITS, settings.TIDEGAUGE_EXPORTS_EACH = shared, 1
     here, elsewhere = Concurrency("exports", may_share=True), Concurrency("exports", may_share=True)
 
     with here.held(client), ExitStack() as stack:

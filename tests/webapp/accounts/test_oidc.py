@@ -26,7 +26,7 @@ BACKEND, PASSWORDS = "webapp.accounts.oidc.OidcBackend", "webapp.accounts.sign_i
 @pytest.fixture
 def provider(db, settings) -> Iterator[Provider]:
     with identity_provider() as found:
-        settings.OIDC_ISSUER, settings.OIDC_RP_CLIENT_ID = found.issuer, "tidemark"
+        settings.OIDC_ISSUER, settings.OIDC_RP_CLIENT_ID = found.issuer, "tidegauge"
         settings.OIDC_RP_CLIENT_SECRET = "of-the-client"
         settings.AUTHENTICATION_BACKENDS = [*settings.AUTHENTICATION_BACKENDS, BACKEND]
         oidc.provider.cache_clear()
@@ -258,7 +258,7 @@ def test_who_signs_out_may_sign_out_at_the_provider_too(provider):
     page = client.post("/logout").content.decode()
 
     [address] = re.findall(r'href="(http[^"]+)"', page)
-    assert address == f"{provider.issuer}/oauth2/end_session?client_id=tidemark"
+    assert address == f"{provider.issuer}/oauth2/end_session?client_id=tidegauge"
     assert requests.get(address, timeout=10).status_code == 200
     assert client.get("/").status_code == 302
 

@@ -105,13 +105,13 @@ def test_a_rate_of_0_is_no_limit(bucket):
 def test_a_bucket_expires_when_it_is_full(bucket, client):
     take(bucket, rate=6_000, burst=1)
 
-    assert 0 < client.pttl(f"tidemark:rate:{bucket}:6000:1") <= 10
+    assert 0 < client.pttl(f"tidegauge:rate:{bucket}:6000:1") <= 10
 
 
 def test_the_stored_time_is_exact_to_the_microsecond(bucket, client):
     take(bucket, rate=6)
 
-    stored = client.get(f"tidemark:rate:{bucket}:6:6")
+    stored = client.get(f"tidegauge:rate:{bucket}:6:6")
 
     assert stored.isdigit()
     assert len(stored) == 16

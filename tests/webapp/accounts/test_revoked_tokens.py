@@ -48,7 +48,7 @@ class TestRevoking:
         assert (is_revoked(revoked.text), is_revoked(other.text)) == (True, False)
 
     def test_in_another_process_it_ends_when_the_key_is_read_again(self, key, settings, monkeypatch):
-        settings.TIDEMARK_API_KEY_CACHE_SECONDS = 3_600
+        settings.TIDEGAUGE_API_KEY_CACHE_SECONDS = 3_600
         issued = issue(key)
         verified(issued.text)
         monkeypatch.setattr(tokens, "forget_key", lambda prefix: None)

@@ -70,7 +70,7 @@ def test_an_unknown_name_is_not_recorded(ada, name):
 class TestGuessing:
     @pytest.fixture(autouse=True)
     def two_a_minute(self, settings):
-        settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = 2
+        settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = 2
 
     def test_after_too_many_wrong_passwords_the_right_one_is_refused(self, ada, address):
         for _ in range(2):
@@ -137,7 +137,7 @@ class TestGuessing:
     def test_a_name_guessed_from_everywhere_is_refused_where_it_was_guessed_often(
         self, django_user_model, db, monkeypatch, settings, address
     ):
-        settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = 4
+        settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = 4
         name = f"ada-{uuid4().hex[:8]}"
         django_user_model.objects.create_user(name, password=PASSWORD)
         monkeypatch.setattr(sign_in_module, "EVERYWHERE", 1)
@@ -157,7 +157,7 @@ class TestGuessing:
 
 
 def test_an_address_with_too_many_wrong_passwords_waits_for_its_turn(ada, address, settings, monkeypatch):
-    settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = 1
+    settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = 1
     monkeypatch.setattr(sign_in_module, "WAIT_SECONDS", 0.01)
     sign_in("wrong", name="other", address=address)
 

@@ -45,14 +45,14 @@ def test_every_answer_has_what_is_left_of_the_limit(filled):
 
 
 def test_a_key_without_a_rate_has_that_of_the_settings(filled, settings):
-    settings.TIDEMARK_API_RATE_PER_MINUTE = 1
+    settings.TIDEGAUGE_API_RATE_PER_MINUTE = 1
     client = client_with_key()
 
     assert [client.get(STATES).status_code for _ in range(2)] == [200, 429]
 
 
 def test_a_rate_of_0_is_no_limit(filled, settings):
-    settings.TIDEMARK_API_RATE_PER_MINUTE = 1
+    settings.TIDEGAUGE_API_RATE_PER_MINUTE = 1
 
     answer = [client.get(STATES) for client in [client_with_key(rate=0)] for _ in range(3)][-1]
 
@@ -70,13 +70,13 @@ def test_a_key_keeps_its_limit_when_it_is_rotated(filled):
 
 
 def test_a_user_has_a_limit_of_its_own(filled, reader, settings):
-    settings.TIDEMARK_SESSION_RATE_PER_MINUTE = 2
+    settings.TIDEGAUGE_SESSION_RATE_PER_MINUTE = 2
 
     assert [reader.get(STATES).status_code for _ in range(3)] == [200, 200, 429]
 
 
 def test_public_routes_are_limited_by_address(db, address, settings):
-    settings.TIDEMARK_ANONYMOUS_RATE_PER_MINUTE = 1
+    settings.TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE = 1
 
     statuses = [Client(REMOTE_ADDR=address).get("/api/schema").status_code for _ in range(2)]
 
@@ -86,7 +86,7 @@ def test_public_routes_are_limited_by_address(db, address, settings):
 class TestWrongKeys:
     @pytest.fixture(autouse=True)
     def one_a_minute(self, settings):
-        settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = 1
+        settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = 1
 
     def get(self, address, key):
         return Client(REMOTE_ADDR=address).get(STATES, headers={"X-Api-Key": key})

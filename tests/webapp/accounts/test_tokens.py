@@ -50,7 +50,7 @@ def forged(key: ApiKey, *, secret: bytes | None = None, algorithm: str = "HS256"
     """A token as `issue` makes it, except for what the test changes. A claim of None is left out."""
     now = int(time.time())
     usual = {
-        "iss": "tidemark", "aud": "tidemark:read", "iat": now, "nbf": now, "exp": now + 60, "jti": "1", "states": [],
+        "iss": "tidegauge", "aud": "tidegauge:read", "iat": now, "nbf": now, "exp": now + 60, "jti": "1", "states": [],
         "key_prefix": [],
     }  # fmt: skip
     claims = {name: value for name, value in (usual | claims).items() if value is not None}
@@ -156,7 +156,7 @@ class TestClaims:
 
     def test_another_issuer_in_the_settings_ends_tokens(self, key, settings):
         token = issue(key).text
-        settings.TIDEMARK_TOKEN_ISSUER = "staging"
+        settings.TIDEGAUGE_TOKEN_ISSUER = "staging"
 
         with pytest.raises(RefusedTokenError, match="issuer"):
             verified(token)
@@ -243,7 +243,7 @@ class TestWider:
         ],
     )
     def test_a_token_in_use_is_restricted_as_soon_as_its_key_is(self, db, clock, settings, now, left):
-        settings.TIDEMARK_API_KEY_CACHE_SECONDS = 5
+        settings.TIDEGAUGE_API_KEY_CACHE_SECONDS = 5
         token = issue(create_api_key("backend", SCOPES)[0], states=["a", "b"], key_prefix=["JFK"]).text
         assert verified(token).key_prefix == ["JFK"]
         ApiKey.objects.update(**now)
@@ -270,7 +270,7 @@ class TestTheEndOfAKey:
         assert verified(token) is None
 
     def test_revoked_by_another_process(self, key, clock, settings):
-        settings.TIDEMARK_API_KEY_CACHE_SECONDS = 5
+        settings.TIDEGAUGE_API_KEY_CACHE_SECONDS = 5
         token = issue(key).text
         verified(token)
         ApiKey.objects.update(revoked_at=timezone.now())
@@ -297,7 +297,7 @@ class TestTheEndOfAKey:
         assert verified(token) is None
 
     def test_expired_while_cached(self, key, clock, settings):
-        settings.TIDEMARK_API_KEY_CACHE_SECONDS = 3_600
+        settings.TIDEGAUGE_API_KEY_CACHE_SECONDS = 3_600
         token = issue(key).text
         ApiKey.objects.update(expires_at=F("created_at") + timedelta(seconds=30))
         assert verified(token) is not None
@@ -332,7 +332,7 @@ class TestSavedQueries:
         token = issue(key, queries=["top"]).text
 
         with pytest.raises(jwt.InvalidAudienceError):
-            jwt.decode(token, tokens.signing_key(key.secret_sha512), ["HS256"], audience="tidemark:read")
+            jwt.decode(token, tokens.signing_key(key.secret_sha512), ["HS256"], audience="tidegauge:read")
 
 
 class TestCache:
@@ -378,7 +378,7 @@ class TestRequests:
         return Client().get(path, headers={"Authorization": f"Bearer {token}"})
 
     def test_expired_tokens_do_not_count_as_wrong_keys(self, filled, key, settings, monkeypatch):
-        settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = 1
+        settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = 1
         old = forged(key, exp=int(time.time()) - 3_600)
 
         answers = [self.get(old) for _ in range(5)]
@@ -388,7 +388,7 @@ class TestRequests:
         assert self.get(issue(key).text).status_code == 200
 
     def test_wrong_keys_of_an_address_do_not_block_tokens_of_a_key_in_use(self, filled, key, settings):
-        settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = 1
+        settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = 1
         assert self.get(issue(key).text).status_code == 200
         [self.get(f"tmk_00000000_{n}") for n in range(3)]
 

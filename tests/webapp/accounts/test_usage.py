@@ -24,7 +24,7 @@ QUERY = "/api/v1/states/flights_by_carrier/query"
 @pytest.fixture(autouse=True)
 def counting(settings, monkeypatch):
     """Counted, and stored by the test alone."""
-    settings.TIDEMARK_USAGE_FLUSH_SECONDS = 3_600
+    settings.TIDEGAUGE_USAGE_FLUSH_SECONDS = 3_600
     monkeypatch.setattr(usage, "_counts", {})
     monkeypatch.setattr(usage, "_known_states", set())
     monkeypatch.setattr(usage._flusher, "ensure_started", lambda: None)
@@ -131,7 +131,7 @@ class TestCounting:
         assert stored() == [("flights_by_carrier", 1, 0, len(body), 0)]
 
     def test_it_can_be_turned_off(self, filled, key, settings):
-        settings.TIDEMARK_USAGE_FLUSH_SECONDS = 0
+        settings.TIDEGAUGE_USAGE_FLUSH_SECONDS = 0
 
         lookup(key, JFK)
 
@@ -188,12 +188,12 @@ class TestStoring:
         usage.flush()
 
         names = ("requests_total", "lookup_keys_total", "sent_bytes_total", "refusals_total")
-        sent = [REGISTRY.get_sample_value(f"tidemark_key_{name}", {"key": "0123abcd"}) for name in names]
+        sent = [REGISTRY.get_sample_value(f"tidegauge_key_{name}", {"key": "0123abcd"}) for name in names]
         assert sent[0] >= 2
         assert None not in sent
 
     def test_old_rows_are_deleted(self, db, settings):
-        settings.TIDEMARK_USAGE_KEEP_DAYS = 7
+        settings.TIDEGAUGE_USAGE_KEEP_DAYS = 7
         for days in (1, 6, 8, 30):
             row(hour=timezone.now() - timedelta(days=days))
 
@@ -279,7 +279,7 @@ class TestProcess:
     """A real web process."""
 
     def test_it_stores_its_counts_in_time_and_what_is_left_when_it_stops(self, transactional_db, key, tmp_path):
-        with web_server(tmp_path, TIDEMARK_USAGE_FLUSH_SECONDS=4) as server:
+        with web_server(tmp_path, TIDEGAUGE_USAGE_FLUSH_SECONDS=4) as server:
             read(server, key)
             eventually(lambda: UsageHour.objects.filter(requests=1).exists())
 

@@ -20,7 +20,7 @@ NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 def mailbox(settings) -> Iterator[MailServer]:
     """A mail server that the settings lead to."""
     with mail_server() as running:
-        settings.TIDEMARK_MAIL, settings.EMAIL_BACKEND = True, "django.core.mail.backends.smtp.EmailBackend"
+        settings.TIDEGAUGE_MAIL, settings.EMAIL_BACKEND = True, "django.core.mail.backends.smtp.EmailBackend"
         settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", running.port
         yield running
 

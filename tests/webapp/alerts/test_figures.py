@@ -14,7 +14,7 @@ from webapp.accounts.audit.models import AuditEntry
 from webapp.alerts.figures import ABOVE_LIMIT, LIMITS
 from webapp.alerts.models import Alert, AlertRule, Notice, Silence
 
-ADD = "/admin/tidemark_alerts/alertrule/add/"
+ADD = "/admin/tidegauge_alerts/alertrule/add/"
 FORM = {"name": "ops", "verdicts": [], "after_seconds": "300", "mail_to": "a@example.com", "enabled": "on"}
 WELL = {"count": 0, "unit": "files", "oldest": None}
 LAGGING = {"count": 7, "unit": "files", "oldest": "2026-11-20T12:00:00+00:00"}
@@ -29,24 +29,24 @@ def took(flights: Flights, *seconds: float) -> None:
     for each in seconds:
         txid = flights.commit({("JFK", "AA"): 1}).txid
         flights.conn.execute(
-            "UPDATE tidemark.batch SET started_at = committed_at - make_interval(secs => %s) WHERE txid = %s",
+            "UPDATE tidegauge.batch SET started_at = committed_at - make_interval(secs => %s) WHERE txid = %s",
             [each, txid],
         )
 
 
 def committed(flights: Flights, seconds: float) -> None:
     """Let the newest batch be as old at noon."""
-    flights.conn.execute("UPDATE tidemark.batch SET committed_at = %s", [NOON - timedelta(seconds=seconds)])
+    flights.conn.execute("UPDATE tidegauge.batch SET committed_at = %s", [NOON - timedelta(seconds=seconds)])
 
 
 def rejected(flights: Flights, letters: int) -> None:
-    flights.conn.execute("UPDATE tidemark.batch SET rows_in = 100, dead_letters = %s", [letters])
+    flights.conn.execute("UPDATE tidegauge.batch SET rows_in = 100, dead_letters = %s", [letters])
 
 
 def newest_event(flights: Flights, seconds: float) -> None:
     """Let the newest event be as old at noon."""
     flights.conn.execute(
-        "UPDATE tidemark.batch SET committed_at = %s, metrics = jsonb_build_object('event_age_seconds', %s::float8) "
+        "UPDATE tidegauge.batch SET committed_at = %s, metrics = jsonb_build_object('event_age_seconds', %s::float8) "
         "WHERE txid = 2",
         [NOON, seconds],
     )
@@ -112,7 +112,7 @@ class TestALimit:
 
         pending(filled, 101)
         assert look(910) == []
-        assert look(930) == ["Tidemark: flights pending input above limit"]
+        assert look(930) == ["Tidegauge: flights pending input above limit"]
 
     def test_one_slow_batch_among_others_is_none(self, filled, look, rule):
         rule(verdicts=[], batch_seconds=30)
@@ -124,7 +124,7 @@ class TestALimit:
         rule(verdicts=[], batch_seconds=30)
         took(filled, 600, 600, 600)
         filled.conn.execute(
-            "UPDATE tidemark.batch SET committed_at = committed_at - interval '2 d', "
+            "UPDATE tidegauge.batch SET committed_at = committed_at - interval '2 d', "
             "started_at = started_at - interval '2 d'"
         )
 
@@ -134,11 +134,11 @@ class TestALimit:
         rule(lag_seconds=300, pending_input=5)
         filled.report("failed", "no disk", pending=LAGGING)
 
-        assert look(15) == ["Tidemark: 3 alerts, 3 open"]
+        assert look(15) == ["Tidegauge: 3 alerts, 3 open"]
         filled.report("running", pending=WELL | {"count": 6})
-        assert look(90) == ["Tidemark: flights failed is over"]
+        assert look(90) == ["Tidegauge: flights failed is over"]
         filled.report("running", pending=WELL)
-        assert look(400) == ["Tidemark: 2 alerts, 2 over"]
+        assert look(400) == ["Tidegauge: 2 alerts, 2 over"]
         assert Alert.objects.count() == 3
 
     def test_a_rule_of_a_state_is_about_its_pipeline(self, filled, look, rule):
@@ -146,7 +146,7 @@ class TestALimit:
         rule("elsewhere", verdicts=[], states=["of another pipeline"], pending_input=5, mail_to=["b@example.com"])
         pending(filled, 6)
 
-        assert look(15) == ["Tidemark: flights pending input above limit"]
+        assert look(15) == ["Tidegauge: flights pending input above limit"]
         assert Notice.objects.get().to == ["ops@example.com"]
 
     def test_it_is_silenced_as_verdicts_are(self, filled, look, rule):
@@ -155,7 +155,7 @@ class TestALimit:
         pending(filled, 6)
 
         assert look(590) == []
-        assert look(620) == ["Tidemark: flights pending input above limit"]
+        assert look(620) == ["Tidegauge: flights pending input above limit"]
 
     def test_one_that_is_removed_leaves_no_alert_open(self, filled, look, rule):
         made = rule(verdicts=["failed"], pending_input=5)
@@ -164,7 +164,7 @@ class TestALimit:
 
         AlertRule.objects.filter(pk=made.pk).update(pending_input=None)
 
-        assert look(200) == ["Tidemark: flights pending input above limit is over"]
+        assert look(200) == ["Tidegauge: flights pending input above limit is over"]
 
     @pytest.mark.parametrize("changed", [{"pipelines": ["elsewhere"]}, {"verdicts": ["stopped"]}])
     def test_what_a_rule_is_no_longer_about_is_over(self, filled, look, rule, changed):
@@ -174,7 +174,7 @@ class TestALimit:
 
         AlertRule.objects.filter(pk=made.pk).update(**changed)
 
-        assert look(200) == ["Tidemark: flights failed is over"]
+        assert look(200) == ["Tidegauge: flights failed is over"]
 
 
 class TestAnUnknownFigure:
@@ -199,7 +199,7 @@ class TestAnUnknownFigure:
 
         pending(filled, 0)
         assert look(645) == []
-        assert look(700) == ["Tidemark: flights pending input above limit is over"]
+        assert look(700) == ["Tidegauge: flights pending input above limit is over"]
         assert Alert.objects.get().reason.endswith("more than 5")
 
     def test_a_pipeline_without_a_batch_has_no_alert_and_unknown_figures(self, filled, look, rule, admin_client):
@@ -209,7 +209,7 @@ class TestAnUnknownFigure:
         assert look(600) == []
         assert not Alert.objects.exists()
         named = ", ".join(limit.figure for limit in LIMITS.values())
-        assert f"fresh: {named}" in text(admin_client.get(f"/admin/tidemark_alerts/alertrule/{made.pk}/change/"))
+        assert f"fresh: {named}" in text(admin_client.get(f"/admin/tidegauge_alerts/alertrule/{made.pk}/change/"))
 
     def test_the_page_of_its_pipeline_says_so(self, filled, rule, reader):
         rule("ages", verdicts=[], event_age_seconds=60)
@@ -234,7 +234,7 @@ class TestAnUnknownFigure:
         pending(filled, 6)
 
         assert look(500) == []
-        assert look(540) == ["Tidemark: flights pending input above limit"]
+        assert look(540) == ["Tidegauge: flights pending input above limit"]
 
     def test_what_was_silenced_is_not_told_of_while_it_is_unknown(self, filled, look, rule):
         rule(verdicts=[], pending_input=5)
@@ -254,8 +254,8 @@ class TestInTheAdmin:
         made = AlertRule.objects.get()
         assert (made.verdicts, made.lag_seconds, made.pending_input, made.rejected_share) == ([], 900, 0, 0.05)
         assert AuditEntry.objects.get(target="alert rule ops").detail["lag_seconds"] == 900
-        listed = text(admin_client.get("/admin/tidemark_alerts/alertrule/"))
-        page = admin_client.get(f"/admin/tidemark_alerts/alertrule/{made.pk}/change/").content.decode()
+        listed = text(admin_client.get("/admin/tidegauge_alerts/alertrule/"))
+        page = admin_client.get(f"/admin/tidegauge_alerts/alertrule/{made.pk}/change/").content.decode()
         assert re.findall(r'name="(lag_seconds|rejected_share)" value="([^"]*)"', page) == [
             ("lag_seconds", "900"),
             ("rejected_share", "0.05"),

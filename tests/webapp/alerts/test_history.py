@@ -89,7 +89,7 @@ class TestWhatIsRecorded:
     def test_a_pipeline_that_is_gone_has_no_current_verdict(self, filled):
         Catalog(filled.conn).register_pipeline("gone", spout="opaque")
         look(0)
-        filled.conn.execute("DELETE FROM tidemark.pipeline WHERE name = 'gone'")
+        filled.conn.execute("DELETE FROM tidegauge.pipeline WHERE name = 'gone'")
         look(15)
 
         assert not VerdictPeriod.objects.filter(pipeline="gone", is_current=True).exists()
@@ -145,7 +145,7 @@ def test_an_alert_left_open_under_the_new_name_does_not_stop_a_rename(lasting, r
 
 class TestWhatIsKept:
     def test_old_periods_are_deleted_by_the_schedules_maintenance(self, filled, settings):
-        settings.TIDEMARK_ALERTS_KEEP_DAYS = 90
+        settings.TIDEGAUGE_ALERTS_KEEP_DAYS = 90
         record_verdicts(queries.pipelines(), timezone.now() - timedelta(days=100))
         filled.report("failed", "no disk")
         record_verdicts(queries.pipelines(), timezone.now())

@@ -30,13 +30,13 @@ def again(notice: Notice) -> Notice:
 
 
 def test_it_is_sent_once(mailbox, notice, settings):
-    settings.DEFAULT_FROM_EMAIL = "tidemark@example.com"
+    settings.DEFAULT_FROM_EMAIL = "tidegauge@example.com"
     mail.send_due()
     mail.send_due()
 
     [sent] = mailbox.received
     assert (sent["Subject"], sent["To"], sent["From"]) == (
-        "Tidemark: flights failed", "ops@example.com", "tidemark@example.com",
+        "Tidegauge: flights failed", "ops@example.com", "tidegauge@example.com",
     )  # fmt: skip
     assert "flights failed: its driver has given up, since " in sent.get_content()
     assert "no disk" not in sent.as_string()
@@ -45,13 +45,13 @@ def test_it_is_sent_once(mailbox, notice, settings):
 
 
 def test_it_links_to_the_page_where_the_address_is_known(mailbox, settings, rule, filled):
-    settings.TIDEMARK_PUBLIC_URL = "https://tidemark.example"
+    settings.TIDEGAUGE_PUBLIC_URL = "https://tidegauge.example"
     rule()
     filled.report("failed", "no disk")
     checking.check()
     mail.send_due()
 
-    assert "  https://tidemark.example/pipelines/flights/" in mailbox.received[0].get_content()
+    assert "  https://tidegauge.example/pipelines/flights/" in mailbox.received[0].get_content()
 
 
 def test_one_that_is_refused_is_tried_again_and_given_up(mailbox, notice):

@@ -17,7 +17,7 @@ from webapp.alerts.rules import USUAL
 from webapp.states.models import MaintenanceRun
 from webapp.webhooks.models import Delivery
 
-ADD = "/admin/tidemark_alerts/alertrule/add/"
+ADD = "/admin/tidegauge_alerts/alertrule/add/"
 FORM = {"name": "ops", "verdicts": USUAL, "after_seconds": "60", "mail_to": "", "enabled": "on"}
 WELL = {"count": 0, "unit": "files", "oldest": None}
 
@@ -27,12 +27,12 @@ class TestAnAlert:
         rule()
         filled.report("failed", "no disk")
 
-        assert look(15) == ["Tidemark: flights failed"]
+        assert look(15) == ["Tidegauge: flights failed"]
         assert look(600) == []
 
         filled.report("running", pending=WELL)
         assert look(645) == []
-        assert look(700) == ["Tidemark: flights failed is over"]
+        assert look(700) == ["Tidegauge: flights failed is over"]
         assert look(1_200) == []
         assert Alert.objects.get().told == Alert.OVER
 
@@ -46,7 +46,7 @@ class TestAnAlert:
         assert not Alert.objects.exists()
 
         filled.report("failed", "no disk")
-        assert look(930) == ["Tidemark: flights failed"]
+        assert look(930) == ["Tidegauge: flights failed"]
 
     def test_one_that_comes_and_goes_is_one_alert(self, filled, look, rule):
         rule()
@@ -57,15 +57,15 @@ class TestAnAlert:
             filled.report("running", pending=WELL)
             told += look(second + 15)
 
-        assert told == ["Tidemark: flights failed"]
+        assert told == ["Tidegauge: flights failed"]
 
     def test_one_that_becomes_worse_is_told_again(self, filled, look, rule):
         rule(verdicts=["retrying", "failed"])
         filled.fail("no disk", failures=1)
-        assert look(15) == ["Tidemark: flights retrying"]
+        assert look(15) == ["Tidegauge: flights retrying"]
 
         filled.report("failed", "no disk")
-        assert look(120) == ["Tidemark: flights failed"]
+        assert look(120) == ["Tidegauge: flights failed"]
 
         filled.fail("no disk", failures=1)
         assert look(240) == []
@@ -88,19 +88,19 @@ class TestAnAlert:
 
         filled.report("running", pending=WELL | {"alarm": "the slot is full"})
 
-        assert look(200) == ["Tidemark: flights failed is over"]
+        assert look(200) == ["Tidegauge: flights failed is over"]
 
     def test_a_pipeline_that_is_gone_has_none(self, filled, look, rule):
         rule()
         Catalog(filled.conn).register_pipeline("gone", spout="opaque")
         BatchLedger(filled.conn, "gone").acquire()
         driver_status.report(filled.conn, "gone", "failed", "no disk")
-        assert look(15) == ["Tidemark: gone failed"]
+        assert look(15) == ["Tidegauge: gone failed"]
 
-        filled.conn.execute("DELETE FROM tidemark.driver WHERE pipeline = 'gone'")
-        filled.conn.execute("DELETE FROM tidemark.pipeline WHERE name = 'gone'")
+        filled.conn.execute("DELETE FROM tidegauge.driver WHERE pipeline = 'gone'")
+        filled.conn.execute("DELETE FROM tidegauge.pipeline WHERE name = 'gone'")
 
-        assert look(120) == ["Tidemark: gone failed is over"]
+        assert look(120) == ["Tidegauge: gone failed is over"]
 
     def test_while_no_worker_looked_no_time_is_counted(self, filled, look, rule):
         rule(after_seconds=300)
@@ -110,7 +110,7 @@ class TestAnAlert:
         checking._look(NOON + timedelta(hours=3))
 
         assert not Notice.objects.exists()
-        assert look(3 * 3_600 + 300) == ["Tidemark: flights failed"]
+        assert look(3 * 3_600 + 300) == ["Tidegauge: flights failed"]
 
     def test_one_that_was_told_before_no_worker_looked_is_not_told_again(self, filled, look, rule):
         rule()
@@ -128,7 +128,7 @@ class TestAnAlert:
             BatchLedger(filled.conn, name).acquire()
             driver_status.report(filled.conn, name, "failed", "no disk")
 
-        assert look(15) == ["Tidemark: 60 alerts, 60 open"]
+        assert look(15) == ["Tidegauge: 60 alerts, 60 open"]
         body = Notice.objects.get().body
         assert "p00 failed: its driver has given up, since 2026-11-23 12:00:15 UTC" in body
         assert ".. and 10 more; the dashboard shows all" in body
@@ -143,13 +143,13 @@ class TestAnAlert:
 class TestOfAState:
     def test_one_that_is_not_served_is_told(self, filled, look, rule):
         rule(states=["totals"])
-        filled.conn.execute("UPDATE tidemark.state SET finding = 'secret' WHERE name = 'totals'")
+        filled.conn.execute("UPDATE tidegauge.state SET finding = 'secret' WHERE name = 'totals'")
 
-        assert look(15) == ["Tidemark: state totals not served"]
+        assert look(15) == ["Tidegauge: state totals not served"]
         assert "secret" not in Notice.objects.get().body
 
-        filled.conn.execute("UPDATE tidemark.state SET finding = '' WHERE name = 'totals'")
-        assert look(120) == ["Tidemark: state totals not served is over"]
+        filled.conn.execute("UPDATE tidegauge.state SET finding = '' WHERE name = 'totals'")
+        assert look(120) == ["Tidegauge: state totals not served is over"]
 
     def test_one_whose_audit_found_deviations_is_told(self, filled, look, rule):
         rule()
@@ -158,14 +158,14 @@ class TestOfAState:
             progress={"steps": [{"step": "keys that deviate", "seen": 3, "removed": 0}]},
         )  # fmt: skip
 
-        assert look(15) == ["Tidemark: state totals deviating"]
+        assert look(15) == ["Tidegauge: state totals deviating"]
 
     def test_a_rule_of_a_state_is_about_its_pipeline_too(self, filled, look, rule):
         rule("totals", states=["totals"])
         rule("elsewhere", states=["of another pipeline"], mail_to=["b@example.com"])
         filled.report("failed", "no disk")
 
-        assert look(15) == ["Tidemark: flights failed"]
+        assert look(15) == ["Tidegauge: flights failed"]
         assert Notice.objects.get().to == ["ops@example.com"]
 
 
@@ -177,7 +177,7 @@ class TestSilenced:
         filled.report("failed", "no disk")
 
         assert look(590) == []
-        assert look(620) == ["Tidemark: flights failed"]
+        assert look(620) == ["Tidegauge: flights failed"]
 
     def test_what_came_and_went_meanwhile_is_never_told(self, filled, look, rule):
         rule()
@@ -194,7 +194,7 @@ class TestSilenced:
         Silence.objects.create(pipeline="another", until=NOON + timedelta(minutes=10))
         filled.report("failed", "no disk")
 
-        assert look(15) == ["Tidemark: flights failed"]
+        assert look(15) == ["Tidegauge: flights failed"]
 
 
 class TestByWebhook:
@@ -232,7 +232,7 @@ class TestOnThePage:
 
     def test_a_restricted_user_sees_no_names_and_no_other_states(self, filled, look, rule, reader, django_user_model):
         rule("the secret plan", event_age_seconds=60)
-        filled.conn.execute("UPDATE tidemark.state SET finding = 'x' WHERE name = 'flights_by_carrier'")
+        filled.conn.execute("UPDATE tidegauge.state SET finding = 'x' WHERE name = 'flights_by_carrier'")
         filled.report("failed", "the row was ABC,DE,1")
         look(15)
         Silence.objects.create(until=datetime(2100, 1, 1, tzinfo=UTC), reason="the secret plan")
@@ -253,7 +253,7 @@ class TestInTheAdmin:
         made = AlertRule.objects.get()
         assert (made.mail_to, made.states) == (["a@example.com", "b@example.com"], ["totals"])
         assert AuditEntry.objects.get(target="alert rule ops").detail["mail_to"] == made.mail_to
-        page = admin_client.get(f"/admin/tidemark_alerts/alertrule/{made.pk}/change/").content.decode()
+        page = admin_client.get(f"/admin/tidegauge_alerts/alertrule/{made.pk}/change/").content.decode()
         assert 'value="a@example.com, b@example.com"' in page
 
     @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ class TestInTheAdmin:
         client.force_login(user)
         form = {"pipeline": "flights", "until_0": "2100-01-01", "until_1": "00:00", "reason": "disk"}
 
-        client.post("/admin/tidemark_alerts/silence/add/", form)
+        client.post("/admin/tidegauge_alerts/silence/add/", form)
 
         assert client.post(ADD, FORM).status_code == 403
         silence = Silence.objects.get()
@@ -291,8 +291,8 @@ class TestInTheAdmin:
         filled.report("failed", "no disk")
         look(15)
 
-        messages = text(admin_client.get("/admin/tidemark_alerts/notice/"))
-        alerts = text(admin_client.get("/admin/tidemark_alerts/alert/"))
+        messages = text(admin_client.get("/admin/tidegauge_alerts/notice/"))
+        alerts = text(admin_client.get("/admin/tidegauge_alerts/alert/"))
 
         assert "ops@example.com" in messages
         assert "pending" in messages

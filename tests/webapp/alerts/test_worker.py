@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 @pytest.fixture
 def worker(lasting, mailbox) -> Iterator[None]:
     command = [sys.executable, "-m", "celery", "-A", "webapp", "worker", "--concurrency=1", "--without-mingle"]
-    mail = {"EMAIL_URL": f"smtp://127.0.0.1:{mailbox.port}", "EMAIL_FROM": "tidemark@example.com"}
+    mail = {"EMAIL_URL": f"smtp://127.0.0.1:{mailbox.port}", "EMAIL_FROM": "tidegauge@example.com"}
     environ = {**os.environ, **mail, "DATABASE_URL": database_url()}
     process = subprocess.Popen(command, env=environ, start_new_session=True, stderr=subprocess.DEVNULL)
     yield
@@ -35,4 +35,4 @@ def test_a_mail_arrives(worker, lasting, mailbox, rule):
     wait_until(lambda: Notice.objects.filter(status="sent").exists())
 
     [mail] = mailbox.received
-    assert (mail["Subject"], mail["From"]) == ("Tidemark: flights failed", "tidemark@example.com")
+    assert (mail["Subject"], mail["From"]) == ("Tidegauge: flights failed", "tidegauge@example.com")

@@ -10,11 +10,11 @@ ROWS = 200_000
 def add_large_state(flights: Flights) -> None:
     Catalog(flights.conn).register_states("flights", [LARGE], {"large": "exactly once"})
     flights.conn.execute(
-        "INSERT INTO tidemark_state.large (k, name, n, txid, updated_at) "
+        "INSERT INTO tidegauge_state.large (k, name, n, txid, updated_at) "
         "SELECT g, repeat('x', 200), g, 1, now() FROM generate_series(1, %s) g",
         [ROWS],
     )
-    flights.conn.execute("ANALYZE tidemark_state.large")
+    flights.conn.execute("ANALYZE tidegauge_state.large")
 
 
 def snapshots(flights: Flights) -> int:

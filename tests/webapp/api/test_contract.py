@@ -35,8 +35,8 @@ CHECKS = {
 
 @pytest.fixture
 def address(lasting, live_server, settings) -> str:
-    settings.TIDEMARK_WRONG_KEY_RATE_PER_MINUTE = settings.TIDEMARK_ANONYMOUS_RATE_PER_MINUTE = 0
-    settings.TIDEMARK_MAX_WAIT_MS = 10
+    settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = settings.TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE = 0
+    settings.TIDEGAUGE_MAX_WAIT_MS = 10
     return live_server.url
 
 

@@ -122,7 +122,7 @@ class TestExport:
         assert client.get(f"/api/v1{EXPORT}.csv").status_code == status
 
     def test_it_counts_among_the_exports_of_its_client_and_leaves_no_session(self, reading, letters, settings):
-        settings.TIDEMARK_EXPORTS_EACH = 1
+        settings.TIDEGAUGE_EXPORTS_EACH = 1
         first = reading.ask("GET", f"{EXPORT}.csv")
 
         refused = reading.ask("GET", f"{EXPORT}.csv")
@@ -170,5 +170,5 @@ class TestReplay:
 
 
 def marked_letters(letters) -> int:
-    marked = "SELECT count(*) FROM tidemark.dead_letter WHERE replay_at IS NOT NULL"
+    marked = "SELECT count(*) FROM tidegauge.dead_letter WHERE replay_at IS NOT NULL"
     return letters.conn.execute(marked).fetchone()[0]

@@ -93,7 +93,7 @@ def test_a_304(filled, client_with, in_both_ways, path):
     ],
 )
 def test_a_refused_body(filled, client_with, in_both_ways, settings, path, body, status):
-    settings.TIDEMARK_REQUEST_MAX_BYTES = 10_000
+    settings.TIDEGAUGE_REQUEST_MAX_BYTES = 10_000
 
     directly, long = in_both_ways(client_with(), path, body)
 

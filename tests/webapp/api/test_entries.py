@@ -130,7 +130,7 @@ class TestPages:
 
     def test_pages_of_a_batch_out_of_reach_are_a_410_that_says_what_to_do(self, filled, api):
         first = page(api, "flights_by_hour", limit=1, order_by="-flights")
-        filled.conn.execute("UPDATE tidemark.state SET oldest_txid = 3 WHERE name = 'flights_by_hour'")
+        filled.conn.execute("UPDATE tidegauge.state SET oldest_txid = 3 WHERE name = 'flights_by_hour'")
 
         response = asked(api, "flights_by_hour", cursor=first["next"])
 
@@ -142,8 +142,8 @@ class TestPages:
 
     def test_pages_of_a_batch_that_was_replayed_are_a_410(self, filled, api):
         first = page(api, limit=1, as_of="committed")
-        filled.conn.execute("UPDATE tidemark.pipeline SET committed_attempt = 2")
-        filled.conn.execute("UPDATE tidemark.batch SET attempt = 2 WHERE txid = 2")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET committed_attempt = 2")
+        filled.conn.execute("UPDATE tidegauge.batch SET attempt = 2 WHERE txid = 2")
 
         response = asked(api, cursor=first["next"])
 
@@ -151,7 +151,7 @@ class TestPages:
 
     def test_pages_of_a_state_that_was_created_again_are_a_410(self, filled, api):
         first = page(api, limit=1)
-        filled.conn.execute("UPDATE tidemark.state SET created_at = created_at + interval '1 s'")
+        filled.conn.execute("UPDATE tidegauge.state SET created_at = created_at + interval '1 s'")
         readers.clear_cache()
 
         response = asked(api, cursor=first["next"])

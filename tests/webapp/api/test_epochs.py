@@ -23,7 +23,7 @@ def again(filled):
 
 
 def epoch_of(flights):
-    return flights.conn.execute("SELECT epoch FROM tidemark.pipeline WHERE name = %s", [flights.name]).fetchone()[0]
+    return flights.conn.execute("SELECT epoch FROM tidegauge.pipeline WHERE name = %s", [flights.name]).fetchone()[0]
 
 
 def asked(api, **when):
@@ -55,7 +55,7 @@ class TestAnswers:
         response = api.ask("GET", f"/states/{STATE}/export.csv")
         response.close()
 
-        assert response.headers["Tidemark-Epoch"] == epoch_of(lasting)
+        assert response.headers["Tidegauge-Epoch"] == epoch_of(lasting)
 
     def test_batches_name_the_epoch_they_were_begun_in(self, filled, again, api):
         before, now = again()
@@ -101,7 +101,7 @@ class TestCursors:
     def test_pages_of_a_batch_that_the_ledger_lost_are_gone(self, filled, again, api):
         cursor = api.ask("GET", f"/states/{STATE}/entries?limit=1&order_by=-flights").json()["next"]
         again()
-        filled.conn.execute("UPDATE tidemark.pipeline SET committed_txid = 1")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET committed_txid = 1")
 
         assert api.ask("GET", f"/states/{STATE}/entries?cursor={cursor}").status_code == 410
 

@@ -20,7 +20,7 @@ def test_no_key_is_a_401_that_says_how_to_authenticate(db):
     response = CheckedClient().ask("GET", "/states")
 
     assert body_of(response)["code"] == "unauthenticated"
-    assert response.headers["WWW-Authenticate"] == 'Bearer realm="tidemark"'
+    assert response.headers["WWW-Authenticate"] == 'Bearer realm="tidegauge"'
 
 
 def test_a_missing_scope_is_a_403_that_names_it(filled, api):

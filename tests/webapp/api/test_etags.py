@@ -99,19 +99,19 @@ class TestLookup:
 
     def test_a_new_attempt_at_the_same_batch_is_another_answer(self, filled, api):
         etag = etag_of(api)
-        filled.conn.execute("UPDATE tidemark.pipeline SET committed_attempt = 2")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET committed_attempt = 2")
 
         assert asked(api, known=etag).status_code == 200
 
     def test_a_batch_of_the_same_number_in_a_ledger_that_was_restored_is_another_answer(self, filled, api):
         etag = etag_of(api)
-        filled.conn.execute("UPDATE tidemark.pipeline SET committed_time = committed_time + interval '1 ms'")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET committed_time = committed_time + interval '1 ms'")
 
         assert asked(api, known=etag).status_code == 200
 
     def test_a_state_that_was_created_again_is_another_answer(self, filled, api):
         etag = etag_of(api)
-        filled.conn.execute("UPDATE tidemark.state SET created_at = created_at + interval '1 ms'")
+        filled.conn.execute("UPDATE tidegauge.state SET created_at = created_at + interval '1 ms'")
 
         assert asked(api, known=etag).status_code == 200
 
@@ -125,18 +125,18 @@ class TestLookup:
         assert asked(api, body, "totals", known=etag).status_code == 200
 
     def test_a_ttl_that_was_shortened_is_another_answer(self, filled, api):
-        filled.conn.execute("UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '2 days'")
+        filled.conn.execute("UPDATE tidegauge_state.flights_by_carrier SET updated_at = updated_at - interval '2 days'")
         etag = etag_of(api)
-        filled.conn.execute("UPDATE tidemark.state SET ttl = '1 day' WHERE name = 'flights_by_carrier'")
+        filled.conn.execute("UPDATE tidegauge.state SET ttl = '1 day' WHERE name = 'flights_by_carrier'")
 
         assert asked(api, known=etag).json()["results"][0]["status"] == "expired"
 
     def test_an_expired_key_that_was_deleted_is_another_answer(self, filled, api):
         filled.conn.execute(
-            "UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '401 days'"
+            "UPDATE tidegauge_state.flights_by_carrier SET updated_at = updated_at - interval '401 days'"
         )
         before = asked(api)
-        filled.conn.execute("DELETE FROM tidemark_state.flights_by_carrier")
+        filled.conn.execute("DELETE FROM tidegauge_state.flights_by_carrier")
 
         after = asked(api, known=before.headers["ETag"])
 
@@ -150,7 +150,7 @@ class TestLookup:
         etag = etag_of(api, body, "open")
 
         same = asked(api, body, "open", known=etag)
-        filled.conn.execute("UPDATE tidemark_state.open SET n = 2")
+        filled.conn.execute("UPDATE tidegauge_state.open SET n = 2")
         changed = asked(api, body, "open", known=etag)
 
         assert (same.status_code, changed.json()["results"][0]["value"]) == (304, {"n": 2})
@@ -194,7 +194,7 @@ def test_a_key_that_expires_between_two_batches_is_another_answer_from_that_mome
         api.ask("GET", "/states")
         left = timedelta(seconds=1)
         flights.conn.execute(
-            "UPDATE tidemark_state.flights_by_carrier SET updated_at = now() - interval '400 days' + %s", [left]
+            "UPDATE tidegauge_state.flights_by_carrier SET updated_at = now() - interval '400 days' + %s", [left]
         )
         etag = etag_of(api)
         assert asked(api, known=etag).status_code == 304
@@ -209,7 +209,7 @@ def test_a_key_that_expires_between_two_batches_is_another_answer_from_that_mome
 
 def test_the_time_of_expiry_is_that_of_the_first_key_to_expire(filled, api):
     filled.conn.execute(
-        "UPDATE tidemark_state.flights_by_carrier SET updated_at = now() - interval '399 days' WHERE carrier = 'C02'"
+        "UPDATE tidegauge_state.flights_by_carrier SET updated_at = now() - interval '399 days' WHERE carrier = 'C02'"
     )
 
     def until(*carriers):
@@ -249,7 +249,7 @@ def test_every_get_has_a_tag_that_holds_until_the_answer_changes(filled, api, pa
 def test_idle_pipelines_have_a_tag(filled, api, path):
     # The rows per second fall while no batch is committed; here no batch is recent.
     filled.conn.execute(
-        "UPDATE tidemark.batch SET committed_at = now() - interval '1 h', started_at = now() - interval '1 h'"
+        "UPDATE tidegauge.batch SET committed_at = now() - interval '1 h', started_at = now() - interval '1 h'"
     )
     etag = api.ask("GET", path).headers["ETag"]
 

@@ -52,7 +52,7 @@ def test_each_format_has_a_path(api, file_format, media_type):
     response = streamed(api, file_format)
 
     assert response.headers["Content-Type"].startswith(media_type)
-    assert response.headers["Tidemark-Txid"] == "2"
+    assert response.headers["Tidegauge-Txid"] == "2"
     assert response.headers["Content-Disposition"] == (f'attachment; filename="flights_by_carrier-2.{file_format}"')
     response.close()
 
@@ -83,7 +83,7 @@ def test_an_earlier_batch_may_be_streamed(api, lasting):
 
     response = streamed(api, as_of=2)
 
-    assert response.headers["Tidemark-Txid"] == "2"
+    assert response.headers["Tidegauge-Txid"] == "2"
     assert len(lines(response)) == 60
 
 
@@ -134,11 +134,11 @@ class TestEnd:
     def test_a_head_request_closes_its_connection(self, api, opened):
         response = api.head(f"/api/v1{STATE}/export.csv")
 
-        assert (response.status_code, b"".join(response), response.headers["Tidemark-Txid"]) == (200, b"", "2")
+        assert (response.status_code, b"".join(response), response.headers["Tidegauge-Txid"]) == (200, b"", "2")
         assert [conn.closed for conn in opened] == [True]
 
     def test_a_client_that_stops_reading_loses_its_session(self, api, opened, settings):
-        settings.TIDEMARK_STREAM_IDLE_MS = 50
+        settings.TIDEGAUGE_STREAM_IDLE_MS = 50
         response = streamed(api)
 
         # PostgreSQL sends the error and closes the connection.
@@ -177,7 +177,7 @@ def test_a_large_state_goes_through_in_little_memory(api, lasting):
     """200,000 rows are about 60 MB as Python values; a batch of them is about 2."""
     spec = StateSpec("large", key={"k": "bigint"}, measures={"n": Count()})
     Catalog(lasting.conn).register_states("flights", [spec], {"large": "exactly once"})
-    columns = sql.SQL("INSERT INTO tidemark_state.large (k, n, txid, updated_at) ")
+    columns = sql.SQL("INSERT INTO tidegauge_state.large (k, n, txid, updated_at) ")
     lasting.conn.execute(columns + sql.SQL("SELECT g, g, 1, now() FROM generate_series(1, 200000) g"))
     size = 0
     try:

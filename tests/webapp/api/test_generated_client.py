@@ -13,7 +13,7 @@ from webapp.accounts.services import create_api_key
 
 pytestmark = pytest.mark.processes
 
-PACKAGE = "tidemark_api"  # as on the page
+PACKAGE = "tidegauge_api"  # as on the page
 PAGE = "generated-clients.md"
 
 # The generator knows neither type: files are text or bytes to it.
@@ -112,8 +112,8 @@ def test_a_known_answer_is_a_304_without_a_body(client):
 
 
 def test_the_example_of_the_page_runs(generated, lasting, live_server, monkeypatch, capsys):
-    monkeypatch.setenv("TIDEMARK_URL", live_server.url)
-    monkeypatch.setenv("TIDEMARK_API_KEY", create_api_key("program", ["read"])[1])
+    monkeypatch.setenv("TIDEGAUGE_URL", live_server.url)
+    monkeypatch.setenv("TIDEGAUGE_API_KEY", create_api_key("program", ["read"])[1])
 
     exec(compile(program(PAGE), PAGE, "exec"), {})  # noqa: S102
 

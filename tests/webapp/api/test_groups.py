@@ -63,7 +63,7 @@ class TestGroups:
         assert (answer.status_code, "holds JSON values" in answer.json()["detail"]) == (400, True)
 
     def test_more_keys_than_may_be_folded_are_a_400_and_sketches_have_a_tenth(self, filled, api, settings):
-        settings.TIDEMARK_GROUP_MAX_KEYS = 60
+        settings.TIDEGAUGE_GROUP_MAX_KEYS = 60
         measures = {"n": Count(), "users": DistinctCount("user")}
         spec = StateSpec("visits", key={"page": "text", "day": "bigint"}, measures=measures)
         value = {"n": 1, "users": 0, "users_sketch": None, "users_type": None}
@@ -73,7 +73,7 @@ class TestGroups:
         assert asked(api, "/states/visits/groups", by="page", measures="n").json()["groups"][0]["keys"] == 7
         answer = asked(api, "/states/visits/groups", by="page")
         assert (answer.status_code, answer.json()["type"].rpartition("#")[2]) == (400, "range_too_large")
-        settings.TIDEMARK_GROUP_MAX_KEYS = 59
+        settings.TIDEGAUGE_GROUP_MAX_KEYS = 59
         assert asked(api, by="origin").status_code == 400
 
     def test_a_restricted_key_folds_its_own_keys_alone(self, filled, db):

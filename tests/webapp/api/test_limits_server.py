@@ -22,13 +22,13 @@ LOOKUP = "/api/v1/states/flights_by_carrier/query"
 KEYS = {"keys": [["JFK", "AA"]]}
 
 FEW_THREADS = {
-    "TIDEMARK_LOOKUP_THREADS": 2, "TIDEMARK_EXPORT_THREADS": 2, "TIDEMARK_SEARCH_THREADS": 1,
-    "TIDEMARK_PAGE_THREADS": 1, "TIDEMARK_EXPORTS": 5, "TIDEMARK_EXPORTS_EACH": 4, "TIDEMARK_WAITS_EACH": 200,
-    "TIDEMARK_MAX_WAIT_MS": 60_000,
+    "TIDEGAUGE_LOOKUP_THREADS": 2, "TIDEGAUGE_EXPORT_THREADS": 2, "TIDEGAUGE_SEARCH_THREADS": 1,
+    "TIDEGAUGE_PAGE_THREADS": 1, "TIDEGAUGE_EXPORTS": 5, "TIDEGAUGE_EXPORTS_EACH": 4, "TIDEGAUGE_WAITS_EACH": 200,
+    "TIDEGAUGE_MAX_WAIT_MS": 60_000,
 }  # fmt: skip
 FEW_WAITS = {
-    "TIDEMARK_WAITS_EACH": 3, "TIDEMARK_WAITS": 4, "TIDEMARK_MAX_WAIT_MS": 600_000,
-    "TIDEMARK_STREAM_MIN_BYTES_PER_SECOND": 100_000_000, "TIDEMARK_STREAM_IDLE_MS": 3_000,
+    "TIDEGAUGE_WAITS_EACH": 3, "TIDEGAUGE_WAITS": 4, "TIDEGAUGE_MAX_WAIT_MS": 600_000,
+    "TIDEGAUGE_STREAM_MIN_BYTES_PER_SECOND": 100_000_000, "TIDEGAUGE_STREAM_IDLE_MS": 3_000,
 }  # fmt: skip
 
 
@@ -111,7 +111,7 @@ class TestExports:
     def test_those_of_a_key_are_limited_over_processes_and_end_with_a_process_that_is_killed(
         self, large, keys, tmp_path
     ):
-        limits = {"TIDEMARK_EXPORTS_EACH": 1, "TIDEMARK_SHARED_LIMITS": 1}
+        limits = {"TIDEGAUGE_EXPORTS_EACH": 1, "TIDEGAUGE_SHARED_LIMITS": 1}
         with ExitStack() as stack:
             first, second = (stack.enter_context(web_server(tmp_path, **limits)) for _ in range(2))
             client = stack.enter_context(asked(first.port, EXPORT, keys[0]))
@@ -230,7 +230,7 @@ class TestWaits:
 
 class TestSearches:
     def test_those_of_a_client_are_limited(self, settings, filled, api):
-        settings.TIDEMARK_SEARCHES_EACH = 1
+        settings.TIDEGAUGE_SEARCHES_EACH = 1
         path = "/api/v1/states/flights_by_carrier/entries"
 
         assert api.get(f"{path}?search=J").status_code == 200
@@ -244,7 +244,7 @@ class TestSearches:
 
     @pytest.mark.parametrize("asked", ["order_by=-flights", "where=flights>=0", "search=J"])
     def test_their_further_pages_are_searches_too(self, settings, filled, api, asked):
-        settings.TIDEMARK_SEARCHES_EACH = 1
+        settings.TIDEGAUGE_SEARCHES_EACH = 1
         path = "/api/v1/states/flights_by_carrier/entries"
         following = f"cursor={api.get(f'{path}?limit=1&{asked}').json()['next']}"
 
@@ -259,13 +259,13 @@ class TestSearches:
     def test_a_range_that_is_too_large_is_not_sorted(self, settings, filled, api):
         path = "/api/v1/states/flights_by_carrier/entries"
         following = api.get(f"{path}?order_by=-flights&limit=1").json()["next"]
-        settings.TIDEMARK_SORT_MAX_KEYS = 59
+        settings.TIDEGAUGE_SORT_MAX_KEYS = 59
 
         for query in ("order_by=flights", "order_by=flights&where=flights>=0", f"cursor={following}"):
             refused = api.get(f"{path}?{query}")
             assert (refused.status_code, refused.json()["code"]) == (400, "range_too_large")
         assert api.get(f"{path}?order_by=flights&prefix=JFK").status_code == 200
-        settings.TIDEMARK_SORT_MAX_KEYS = 0
+        settings.TIDEGAUGE_SORT_MAX_KEYS = 0
         assert api.get(f"{path}?order_by=flights").status_code == 200
 
     def test_further_pages_in_key_order_are_none(self, filled, api):
@@ -295,7 +295,7 @@ def _client(api) -> str:
 
 
 def test_what_has_ended_is_no_longer_counted(settings):
-    settings.TIDEMARK_THINGS, settings.TIDEMARK_THINGS_EACH = 2, 1
+    settings.TIDEGAUGE_THINGS, settings.TIDEGAUGE_THINGS_EACH = 2, 1
     things = Concurrency("things")
 
     with things.held("a"):

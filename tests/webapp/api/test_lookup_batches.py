@@ -42,7 +42,7 @@ class TestMinTxid:
         )
 
     def test_the_server_limits_the_wait(self, filled, api, settings):
-        settings.TIDEMARK_MAX_WAIT_MS = 20
+        settings.TIDEGAUGE_MAX_WAIT_MS = 20
 
         response = asked(api, min_txid=4)
 
@@ -50,7 +50,7 @@ class TestMinTxid:
         assert asked(api, min_txid=2, wait_ms=21).status_code == 400
 
     def test_pauses_grow_up_to_a_tenth_of_a_second(self, filled, api, while_waiting, settings):
-        settings.TIDEMARK_MAX_WAIT_MS = 100
+        settings.TIDEGAUGE_MAX_WAIT_MS = 100
         pauses = while_waiting()
 
         asked(api, min_txid=4)

@@ -23,7 +23,7 @@ def query(api, keys, state="flights_by_carrier", **body):
 
 
 def let_time_pass(conn):
-    conn.execute("UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '401 days'")
+    conn.execute("UPDATE tidegauge_state.flights_by_carrier SET updated_at = updated_at - interval '401 days'")
 
 
 def test_each_key_is_answered_in_the_order_asked_and_as_often(filled, api):
@@ -152,7 +152,7 @@ def test_a_body_that_does_not_fit_is_a_400_that_says_why(filled, api, body, why)
 
 
 def test_too_many_keys_are_refused(filled, api, settings):
-    settings.TIDEMARK_LOOKUP_MAX_KEYS = 2
+    settings.TIDEGAUGE_LOOKUP_MAX_KEYS = 2
 
     response = query(api, [["JFK", "C01"]] * 3)
 
@@ -161,7 +161,7 @@ def test_too_many_keys_are_refused(filled, api, settings):
 
 
 def test_a_body_that_is_too_large_is_a_413(filled, api, settings):
-    settings.TIDEMARK_REQUEST_MAX_BYTES = 100
+    settings.TIDEGAUGE_REQUEST_MAX_BYTES = 100
 
     assert query(api, [["JFK", "x" * 100]]).status_code == 413
 

@@ -97,7 +97,7 @@ def test_a_body_that_does_not_fit_is_a_400_that_says_why(filled, api, body, why)
 
 
 def test_keys_are_counted_over_all_queries(filled, api, settings):
-    settings.TIDEMARK_LOOKUP_MAX_KEYS = 2
+    settings.TIDEGAUGE_LOOKUP_MAX_KEYS = 2
 
     response = ask(api, OF_TOTALS, OF_TOTALS, OF_TOTALS)
 

@@ -76,7 +76,7 @@ def test_a_wrong_method_is_a_problem_whatever_the_call_answers(client, db, path)
 
 
 def test_the_event_streams_are_described_at_the_address_of_their_process(client, db, settings):
-    settings.TIDEMARK_EVENTS_URL = "https://events.example"
+    settings.TIDEGAUGE_EVENTS_URL = "https://events.example"
 
     schema = client.get("/api/schema", headers={"Accept": "application/json"}).json()
 

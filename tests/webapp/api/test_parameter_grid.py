@@ -176,7 +176,7 @@ def model(request, transactional_db) -> Iterator[Model]:
 def clients(model, settings) -> dict[bool, Client]:
     """By whether the API key is confined to the first part of the first key."""
     authentication.clear_cache()
-    settings.TIDEMARK_API_RATE_PER_MINUTE = 0
+    settings.TIDEGAUGE_API_RATE_PER_MINUTE = 0
     prefix = model.first or ["x"]
     tokens = {False: create_api_key("free", ["read"])[1], True: create_api_key("own", ["read"], key_prefix=prefix)[1]}
     made = {confined: Client(headers={"X-Api-Key": token}) for confined, token in tokens.items()}

@@ -71,9 +71,9 @@ class TestCompressedBodies:
         )  # fmt: skip
 
     def test_the_limit_applies_to_the_decompressed_body(self, filled, api, settings):
-        settings.TIDEMARK_REQUEST_MAX_BYTES = 10_000
+        settings.TIDEGAUGE_REQUEST_MAX_BYTES = 10_000
         bomb = gzip.compress(b" " * 10_000_000)
-        settings.TIDEMARK_REQUEST_MAX_BYTES = 20_000
+        settings.TIDEGAUGE_REQUEST_MAX_BYTES = 20_000
 
         assert len(bomb) < 20_000
         assert self.post(api, bomb).status_code == 413

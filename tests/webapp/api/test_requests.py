@@ -7,7 +7,7 @@ from webapp.api.requests import EntriesParameters, Query, RunsParameters, When, 
 
 
 def test_null_is_as_good_as_absent_except_for_keys_and_combine(settings):
-    settings.TIDEMARK_MAX_WAIT_MS = 7
+    settings.TIDEGAUGE_MAX_WAIT_MS = 7
 
     body = {"keys": [1], "measures": None, "as_of": None, "min_txid": None, "wait_ms": None}
 
@@ -18,10 +18,10 @@ def test_null_is_as_good_as_absent_except_for_keys_and_combine(settings):
 
 
 def test_limits_follow_the_settings_at_each_request(settings):
-    settings.TIDEMARK_LOOKUP_MAX_KEYS = 1
+    settings.TIDEGAUGE_LOOKUP_MAX_KEYS = 1
     assert read_query("pages", {"keys": [1]})
 
-    settings.TIDEMARK_LOOKUP_MAX_KEYS = 0
+    settings.TIDEGAUGE_LOOKUP_MAX_KEYS = 0
     with pytest.raises(ParseError, match="1 keys are over the limit of 0"):
         read_query("pages", {"keys": [1]})
 

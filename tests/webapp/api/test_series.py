@@ -81,7 +81,9 @@ KEY = '["EWR", "C00"]'
 
 
 def dated(flights, txid: int, at: str) -> None:
-    flights.conn.execute("UPDATE tidemark_changelog.flights_by_carrier SET updated_at = %s WHERE txid = %s", [at, txid])
+    flights.conn.execute(
+        "UPDATE tidegauge_changelog.flights_by_carrier SET updated_at = %s WHERE txid = %s", [at, txid]
+    )
 
 
 class TestKeySeries:

@@ -42,11 +42,11 @@ def _ran(project: Project, web: Server, events: Server) -> Ran:
     project.add("program.ts", (HERE / "program.ts").read_text())
     project.add("example.ts", EXAMPLE)
     project.add("events.ts", EVENTS_EXAMPLE)
-    project.generate("tidemark", httpx.get(f"{web.url}/api/schema?format=json").content)
+    project.generate("tidegauge", httpx.get(f"{web.url}/api/schema?format=json").content)
     headers = {"Authorization": f"Bearer {key}"}
     project.generate("saved", httpx.get(f"{web.url}/api/v1/queries/share/openapi", headers=headers).content)
     project.compile()
-    environ = {"TIDEMARK_URL": web.url, "TIDEMARK_EVENTS_URL": events.url, "TIDEMARK_API_KEY": key}
+    environ = {"TIDEGAUGE_URL": web.url, "TIDEGAUGE_EVENTS_URL": events.url, "TIDEGAUGE_API_KEY": key}
     return Ran(json.loads(project.run("program.js", **environ)), project.run("example.js", **environ))
 
 

@@ -17,7 +17,7 @@ FORMS = ("entries", "export.csv", "export.ndjson", "export.arrow")
 INJECTIONS = [
     "flights>0 OR 1=1",
     "flights>0) OR (1=1",
-    "flights>0; DROP TABLE tidemark.state",
+    "flights>0; DROP TABLE tidegauge.state",
     "flights>(SELECT 1)",
     "flights>0--",
     "flights>'0'",

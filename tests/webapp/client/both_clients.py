@@ -5,7 +5,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from tidemark.client import AsyncClient, AsyncSavedQuery, AsyncState, Client
+from tidegauge.client import AsyncClient, AsyncSavedQuery, AsyncState, Client
 
 
 class Blocking:

@@ -3,7 +3,7 @@
 import pytest
 from django.utils.timezone import now
 
-from tidemark.client import RequestError, alerts
+from tidegauge.client import RequestError, alerts
 from webapp.alerts.models import Alert, AlertRule
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.flights import FIRST_HOUR
-from tidemark.client import (
+from tidegauge.client import (
     AuthenticationError,
     BatchDocument,
     ConflictError,

@@ -10,7 +10,7 @@ from tests.webapp.events.events_server import events_server
 from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.flights import FIRST_HOUR
 from tests.webapp.web_server import all_of, asked
-from tidemark.client import (
+from tidegauge.client import (
     AuthenticationError,
     Batch,
     NoAnswerError,
@@ -25,7 +25,7 @@ from tidemark.client import (
     Tide,
     UnavailableError,
 )
-from tidemark.client.events import Lines
+from tidegauge.client.events import Lines
 from webapp.accounts.services import create_api_key, revoke_api_key
 
 
@@ -200,14 +200,14 @@ def test_an_events_process_that_was_never_there_is_an_error(following, proxy, vi
 @pytest.fixture(scope="module")
 def small_process(django_db_setup, django_db_blocker, tmp_path_factory):
     """An events process with room for one client."""
-    settings = {"TIDEMARK_EVENTS_MAX_CLIENTS": 1, "TIDEMARK_API_KEY_CACHE_SECONDS": 0}
+    settings = {"TIDEGAUGE_EVENTS_MAX_CLIENTS": 1, "TIDEGAUGE_API_KEY_CACHE_SECONDS": 0}
     with django_db_blocker.unblock(), events_server(tmp_path_factory.mktemp("small"), **settings) as server:
         yield server
 
 
 def clients_of(process):
     with asked(process.port, "/metrics") as client:
-        return re.search(rb"tidemark_sse_clients (\d+)", all_of(client))[1]
+        return re.search(rb"tidegauge_sse_clients (\d+)", all_of(client))[1]
 
 
 def test_an_events_process_without_room_is_an_error_by_name(web, small_process, connect, views):
@@ -251,7 +251,7 @@ class TestLines:
 
 
 def test_an_event_of_a_later_server_is_passed_on(following):
-    from tidemark.client.events import AS_IN_JSON, Message, _event
+    from tidegauge.client.events import AS_IN_JSON, Message, _event
 
     event = _event(Message("later", '{"x": 1}', "7-e"), {"x": 1}, AS_IN_JSON)
 

@@ -12,7 +12,7 @@ from state_backends import Count, First, Max, StateSpec, Sum
 from tests.webapp.api.states import add_state
 from tests.webapp.client.cutting_proxy import cutting_proxy
 from tests.webapp.flights import FIRST_HOUR
-from tidemark.client import IncompleteExportError, MissingFormatError, NotFoundError, RequestError
+from tidegauge.client import IncompleteExportError, MissingFormatError, NotFoundError, RequestError
 
 LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
 ROWS = 60_000
@@ -36,7 +36,7 @@ WHO, DAY, AT = UUID(int=7), date(2013, 2, 28), datetime(2013, 1, 1, 10, tzinfo=U
 def large(flights):
     add_state(flights.conn, LARGE, {})
     flights.conn.execute(
-        "INSERT INTO tidemark_state.large (k, name, n, txid, updated_at) "
+        "INSERT INTO tidegauge_state.large (k, name, n, txid, updated_at) "
         "SELECT g, repeat('x', 200), g, 1, now() FROM generate_series(1, %s) g",
         [ROWS],
     )

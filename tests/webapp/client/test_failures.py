@@ -11,7 +11,7 @@ from tests.harness.waiting import eventually
 from tests.soak.proxy import Proxy
 from tests.webapp.client.cutting_proxy import cutting_proxy
 from tests.webapp.web_server import web_server
-from tidemark.client import (
+from tidegauge.client import (
     AuthenticationError,
     Client,
     DeadlineError,
@@ -19,8 +19,8 @@ from tidemark.client import (
     RateLimitedError,
     UnavailableError,
 )
-from tidemark.client.calls import LONGEST_PAUSE_SECONDS, Options
-from tidemark.client.errors import OF_CODE, OF_STATUS, ApiError, Response, ServerError, error_of
+from tidegauge.client.calls import LONGEST_PAUSE_SECONDS, Options
+from tidegauge.client.errors import OF_CODE, OF_STATUS, ApiError, Response, ServerError, error_of
 from webapp.accounts.services import create_api_key
 from webapp.api.problems import PROBLEMS
 from webapp.celery import app
@@ -53,7 +53,7 @@ def in_thread():
 @pytest.fixture(scope="module")
 def broken_process(django_db_setup, tmp_path_factory):
     """A web process without a database."""
-    nowhere = f"postgresql://tidemark@127.0.0.1:{free_port()}/none"
+    nowhere = f"postgresql://tidegauge@127.0.0.1:{free_port()}/none"
     with web_server(tmp_path_factory.mktemp("broken"), DATABASE_URL=nowhere) as server:
         yield server
 
@@ -226,7 +226,7 @@ class TestTheKey:
         assert len(client.states()) == 3
 
     def test_is_by_default_that_of_the_environment(self, web, flights, connect, api_key, monkeypatch):
-        monkeypatch.setenv("TIDEMARK_API_KEY", api_key)
+        monkeypatch.setenv("TIDEGAUGE_API_KEY", api_key)
 
         assert len(connect(web.url, None).states()) == 3
 

@@ -8,7 +8,7 @@ import pytest
 from state_backends import StateSpec, Sum
 from tests.webapp.api.states import add_state
 from tests.webapp.flights import FIRST_HOUR
-from tidemark.client import InvalidArgumentError, NotFoundError, RequestError
+from tidegauge.client import InvalidArgumentError, NotFoundError, RequestError
 
 
 class TestGroups:

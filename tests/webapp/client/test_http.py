@@ -1,4 +1,4 @@
-"""How a client uses HTTP: answers that are none of Tidemark's, TLS, proxies, connections, time limits."""
+"""How a client uses HTTP: answers that are none of Tidegauge's, TLS, proxies, connections, time limits."""
 
 import ssl
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +9,12 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-import tidemark
+import tidegauge
 from tests.webapp.client.both_clients import BOTH
 from tests.webapp.client.certificate import write_certificate
 from tests.webapp.client.scripted_server import BROKEN_GZIP, STATES, answer, scripted_server
-from tidemark import client as public
-from tidemark.client import (
+from tidegauge import client as public
+from tidegauge.client import (
     Client,
     ClientError,
     DeadlineError,
@@ -43,7 +43,7 @@ def connect(request):
         yield connect
 
 
-class TestAnAnswerThatIsNoneOfTidemarks:
+class TestAnAnswerThatIsNoneOfTidegauges:
     def test_broken_compression_is_an_error_by_name(self, connect):
         with scripted_server(BROKEN_GZIP) as server, pytest.raises(InvalidAnswerError, match="decompress"):
             connect(server.url, retries=1).states()
@@ -71,12 +71,12 @@ class TestAnAnswerThatIsNoneOfTidemarks:
         assert len(server.requests) == 1
 
     def test_a_redirect_is_not_followed_and_names_its_target(self, connect):
-        target = "https://tidemark.example/api/v1/states?secret=x"
+        target = "https://tidegauge.example/api/v1/states?secret=x"
         moved = answer(b"", "301 Moved Permanently", Location=target)
         with scripted_server(moved) as server, pytest.raises(InvalidAnswerError) as caught:
             connect(server.url).states()
 
-        assert "redirect to 'https://tidemark.example/api/v1/states', which is not followed" in str(caught.value)
+        assert "redirect to 'https://tidegauge.example/api/v1/states', which is not followed" in str(caught.value)
         assert len(server.requests) == 1
 
     def test_a_page_in_place_of_an_export_is_an_error_and_no_file(self, connect, tmp_path):
@@ -143,9 +143,9 @@ class TestProxies:
     def test_that_of_the_environment_is_used(self, connect, monkeypatch):
         with scripted_server(STATES) as proxy:
             monkeypatch.setenv("HTTP_PROXY", proxy.url)
-            assert connect("http://tidemark.invalid").states() == []
+            assert connect("http://tidegauge.invalid").states() == []
 
-        assert proxy.requests[0].startswith(b"GET http://tidemark.invalid/api/v1/states HTTP/1.1\r\n")
+        assert proxy.requests[0].startswith(b"GET http://tidegauge.invalid/api/v1/states HTTP/1.1\r\n")
 
     def test_not_for_the_addresses_that_it_excludes(self, connect, monkeypatch):
         with scripted_server(STATES) as server, scripted_server(STATES) as proxy:
@@ -157,14 +157,14 @@ class TestProxies:
 
     def test_one_that_is_given_is_used(self, connect):
         with scripted_server(STATES) as proxy:
-            connect("http://tidemark.invalid", proxy=proxy.url).states()
+            connect("http://tidegauge.invalid", proxy=proxy.url).states()
 
         assert len(proxy.requests) == 1
 
     def test_one_that_refuses_is_an_error_by_name(self, connect):
         refused = answer(b"", "407 Proxy Authentication Required")
         with scripted_server(refused) as proxy, pytest.raises(NoAnswerError, match="ProxyError: 407"):
-            connect("https://tidemark.invalid", proxy=proxy.url, retries=0).states()
+            connect("https://tidegauge.invalid", proxy=proxy.url, retries=0).states()
 
 
 class TestConnections:
@@ -184,7 +184,7 @@ def test_a_request_names_the_client_and_its_version(connect):
     with scripted_server(STATES) as server:
         connect(server.url).states()
 
-    assert f"user-agent: tidemark-client/{tidemark.__version__}\r\n" in server.requests[0].decode().lower() + "\r\n"
+    assert f"user-agent: tidegauge-client/{tidegauge.__version__}\r\n" in server.requests[0].decode().lower() + "\r\n"
 
 
 class TestATimeToRetryAt:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.webapp.flights import FIRST_HOUR
 from tests.webapp.processes import MAX_KEYS
-from tidemark.client import (
+from tidegauge.client import (
     BatchGoneError,
     NotCommittedError,
     NotFoundError,
@@ -141,7 +141,7 @@ class TestABatchThatIsCommittedDuringALookup:
     @pytest.fixture
     def between(self, monkeypatch, flights):
         """Runs an action after each request for keys."""
-        from tidemark.client import lookups
+        from tidegauge.client import lookups
 
         def arrange(action):
             sent = lookups._at_once

@@ -9,10 +9,10 @@ import pytest
 from pipelines.embedded.data_dir import REPOSITORY
 from tests.docs.blocks import program
 from tests.webapp.saved_queries.published import TOP, published
-from tidemark import client as public
+from tidegauge import client as public
 from webapp.accounts.services import create_api_key
 
-CONNECTED = 'Client(os.environ["TIDEMARK_URL"], os.environ["TIDEMARK_API_KEY"]'
+CONNECTED = 'Client(os.environ["TIDEGAUGE_URL"], os.environ["TIDEGAUGE_API_KEY"]'
 
 
 def printed(text: str) -> list[str]:
@@ -36,7 +36,7 @@ def test_the_page_prints_what_it_says(web, events_process, flights, key, tmp_pat
     expected = printed(text)
     ran = subprocess.run(
         [sys.executable, "-c", text.replace(CONNECTED, f"{CONNECTED}, events_url={events_process.url!r}")],
-        env={"TIDEMARK_URL": web.url, "TIDEMARK_API_KEY": key, "PYTHONPATH": str(REPOSITORY)},
+        env={"TIDEGAUGE_URL": web.url, "TIDEGAUGE_API_KEY": key, "PYTHONPATH": str(REPOSITORY)},
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 

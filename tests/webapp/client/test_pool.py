@@ -9,9 +9,9 @@ import pytest
 
 from tests.harness.waiting import eventually
 from tests.webapp.client.scripted_server import STATES, scripted_server
-from tidemark.client import Client, NoAnswerError
-from tidemark.client.connection import http_options
-from tidemark.client.pool import Pool
+from tidegauge.client import Client, NoAnswerError
+from tidegauge.client.connection import http_options
+from tidegauge.client.pool import Pool
 
 pytestmark = pytest.mark.long
 

@@ -15,9 +15,9 @@ PACKAGES = ("httpx", "httpcore", "h11", "idna", "certifi", "anyio", "typing_exte
 
 PROGRAM = """
 import asyncio, os, sys
-from tidemark.client import AsyncClient, Client, NotFoundError
+from tidegauge.client import AsyncClient, Client, NotFoundError
 
-where = os.environ["TIDEMARK_URL"], os.environ["TIDEMARK_API_KEY"]
+where = os.environ["TIDEGAUGE_URL"], os.environ["TIDEGAUGE_API_KEY"]
 keys = [("JFK", f"C{n:02}") for n in range(30)]
 
 def blocking():
@@ -53,7 +53,7 @@ def packages(tmp_path: Path) -> Path:
     """A folder with the client and its packages, and nothing else that is installed here."""
     folder = tmp_path / "packages"
     folder.mkdir()
-    (folder / "tidemark").symlink_to(REPOSITORY / "tidemark")
+    (folder / "tidegauge").symlink_to(REPOSITORY / "tidegauge")
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         assert spec is not None
@@ -71,7 +71,7 @@ def test_it_runs_on(version, web, api_key, packages, tmp_path):
     if python is None:
         pytest.skip(f"there is no Python {version} here")
 
-    environ = {"TIDEMARK_URL": web.url, "TIDEMARK_API_KEY": api_key, "PYTHONPATH": str(packages)}
+    environ = {"TIDEGAUGE_URL": web.url, "TIDEGAUGE_API_KEY": api_key, "PYTHONPATH": str(packages)}
     ran = subprocess.run(
         [python, "-W", "error", "-c", PROGRAM], env=environ | {"PATH": os.environ["PATH"]},
         cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,

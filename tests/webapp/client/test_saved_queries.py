@@ -12,7 +12,7 @@ import pytest
 from tests.webapp.client.scripted_server import answer, scripted_server
 from tests.webapp.flights import FIRST_HOUR
 from tests.webapp.saved_queries.published import SHARE, TOP, published
-from tidemark.client import (
+from tidegauge.client import (
     BatchGoneError,
     Entry,
     ForbiddenError,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.webapp.client.scripted_server import STATES, answer, scripted_server
 from tests.webapp.events.follower import commit, views_feed
-from tidemark.client import (
+from tidegauge.client import (
     AuthenticationError,
     Client,
     ForbiddenError,
@@ -16,7 +16,7 @@ from tidemark.client import (
     RequestError,
     Token,
 )
-from tidemark.client.tokens import RETRY_SECONDS, Renewal
+from tidegauge.client.tokens import RETRY_SECONDS, Renewal
 from webapp.accounts.services import create_api_key, rotate_api_key
 
 KEY = ("JFK", "C01")

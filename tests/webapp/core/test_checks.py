@@ -15,7 +15,7 @@ def reached(settings):
         values = {"HTTPS": False, "BEHIND_PROXY": False, "ALLOWED_HOSTS": ["localhost"], "DEBUG": False} | values
         for name, value in values.items():
             setattr(settings, name, value)
-        return [each.id for each in run_checks() if each.id.startswith("tidemark")]
+        return [each.id for each in run_checks() if each.id.startswith("tidegauge")]
 
     return reached
 
@@ -25,16 +25,16 @@ LOCAL = ["localhost", "127.0.0.1", "[::1]", "web", "events"]
 
 def test_an_installation_of_one_machine_or_with_https_is_fine(reached):
     assert reached(ALLOWED_HOSTS=LOCAL) == []
-    assert reached(ALLOWED_HOSTS=["tidemark.example"], BEHIND_PROXY=True, HTTPS=True) == []
+    assert reached(ALLOWED_HOSTS=["tidegauge.example"], BEHIND_PROXY=True, HTTPS=True) == []
 
 
 def test_a_proxy_without_https_is_warned_of(reached):
-    assert reached(BEHIND_PROXY=True) == ["tidemark.W001"]
+    assert reached(BEHIND_PROXY=True) == ["tidegauge.W001"]
 
 
-@pytest.mark.parametrize("host", ["tidemark.example", "*", ".example.com", "10.0.0.5"])
+@pytest.mark.parametrize("host", ["tidegauge.example", "*", ".example.com", "10.0.0.5"])
 def test_a_host_name_of_elsewhere_without_https_is_warned_of(reached, host):
-    assert reached(ALLOWED_HOSTS=[*LOCAL, host]) == ["tidemark.W002"]
+    assert reached(ALLOWED_HOSTS=[*LOCAL, host]) == ["tidegauge.W002"]
     assert reached(ALLOWED_HOSTS=[*LOCAL, host], DEBUG=True) == []
 
 
@@ -44,7 +44,7 @@ def test_a_server_process_logs_the_warnings(reached, caplog):
     log_warnings()
 
     assert (
-        "TIDEMARK_BEHIND_PROXY or TIDEMARK_PROXIES is set and TIDEMARK_HTTPS is off (tidemark.W001): set "
+        "TIDEGAUGE_BEHIND_PROXY or TIDEGAUGE_PROXIES is set and TIDEGAUGE_HTTPS is off (tidegauge.W001): set "
         in caplog.text
     )
 
@@ -53,5 +53,5 @@ def test_every_setting_from_the_environment_stands_in_a_document():
     read = re.findall(r"env\.\w+\(\s*\"(\w+)\"", (REPOSITORY / "webapp" / "settings.py").read_text())
     documents = " ".join(file.read_text() for file in (REPOSITORY / "docs").glob("*.md"))
 
-    assert "TIDEMARK_HTTPS" in read
+    assert "TIDEGAUGE_HTTPS" in read
     assert [name for name in read if not re.search(rf"`{name}\b", documents)] == []

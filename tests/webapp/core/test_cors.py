@@ -14,7 +14,7 @@ QUERY = "/api/v1/states/flights_by_carrier/query"
 
 @pytest.fixture(autouse=True)
 def origins(settings):
-    settings.TIDEMARK_CORS_ORIGINS = [PAGE]
+    settings.TIDEGAUGE_CORS_ORIGINS = [PAGE]
     authentication.clear_cache()
 
 
@@ -101,7 +101,7 @@ def test_pages_of_the_dashboard_are_not_opened(admin_client):
 
 
 def test_without_the_setting_nothing_changes(secret, settings):
-    settings.TIDEMARK_CORS_ORIGINS = []
+    settings.TIDEGAUGE_CORS_ORIGINS = []
 
     response = ask(secret)
 
@@ -113,7 +113,7 @@ def test_without_the_setting_nothing_changes(secret, settings):
     "origin", ["https://app.example", "http://localhost:5173", "http://[::1]:80", "http://10.0.0.1"]
 )
 def test_origins_are_accepted(origin):
-    assert checked_origins("TIDEMARK_CORS_ORIGINS", [origin]) == [origin]
+    assert checked_origins("TIDEGAUGE_CORS_ORIGINS", [origin]) == [origin]
 
 
 @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ def test_origins_are_accepted(origin):
     ["*", "app.example", "https://app.example/", "https://App.example", "https://*.example", "null", "", "ws://a"],
 )
 def test_what_no_browser_sends_is_refused(text):
-    with pytest.raises(ImproperlyConfigured, match="TIDEMARK_CORS_ORIGINS"):
-        checked_origins("TIDEMARK_CORS_ORIGINS", [text])
+    with pytest.raises(ImproperlyConfigured, match="TIDEGAUGE_CORS_ORIGINS"):
+        checked_origins("TIDEGAUGE_CORS_ORIGINS", [text])

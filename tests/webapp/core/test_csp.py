@@ -14,7 +14,7 @@ def policy(response) -> dict[str, str]:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("address", ["/", "/login", "/nowhere", "/static/dashboard/tidemark.css", "/healthz"])
+@pytest.mark.parametrize("address", ["/", "/login", "/nowhere", "/static/dashboard/tidegauge.css", "/healthz"])
 def test_pages_run_only_files_of_this_server(filled, reader, address):
     held = policy(reader.get(address))
 
@@ -52,7 +52,7 @@ def test_an_answer_of_the_api_may_load_nothing(db, address):
     [("", None), ("/events", None), ("https://live.example:8443/events", "'self' https://live.example:8443")],
 )
 def test_pages_may_connect_to_the_events_process(rf, settings, url, allowed):
-    settings.TIDEMARK_EVENTS_URL = url
+    settings.TIDEGAUGE_EVENTS_URL = url
 
     assert policy(Client().get("/login")).get("connect-src") == allowed
 

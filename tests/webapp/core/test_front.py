@@ -48,7 +48,7 @@ def served(web_process) -> Server:
 def impatient_process(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
     """A web process that waits two seconds for a body, and three for the headers."""
     folder, options = tmp_path_factory.mktemp("impatient"), ("--http1-header-read-timeout", "3000")
-    with django_db_blocker.unblock(), web_server(folder, options, TIDEMARK_REQUEST_SECONDS=2) as server:
+    with django_db_blocker.unblock(), web_server(folder, options, TIDEGAUGE_REQUEST_SECONDS=2) as server:
         yield server
 
 
@@ -184,7 +184,7 @@ def test_the_request_id_and_cookies_reach_django(served, key):
 
 @pytest.mark.processes
 def test_a_header_with_an_underscore_is_not_taken_for_a_forwarded_one(lasting, tmp_path):
-    with web_server(tmp_path, ALLOWED_HOSTS="localhost", TIDEMARK_BEHIND_PROXY=1, TIDEMARK_HTTPS=1) as server:
+    with web_server(tmp_path, ALLOWED_HOSTS="localhost", TIDEGAUGE_BEHIND_PROXY=1, TIDEGAUGE_HTTPS=1) as server:
         forged = request("GET", "/login").replace(b"\r\n\r\n", b"\r\nX_Forwarded_Proto: https\r\n\r\n")
         forwarded = request("GET", "/login", X_Forwarded_Proto="https")
 
@@ -224,7 +224,7 @@ def test_a_request_under_way_is_answered_after_sigterm(key, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["Procfile", "docker/Dockerfile", "docker/compose.yaml", "docker/kubernetes/tidemark.yaml"]
+    "name", ["Procfile", "docker/Dockerfile", "docker/compose.yaml", "docker/kubernetes/tidegauge.yaml"]
 )
 def test_every_start_line_has_the_options_of_the_code(name):
     text = " ".join(re.sub(r'[",\\\[\]]', " ", (ROOT / name).read_text()).split())

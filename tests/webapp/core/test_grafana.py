@@ -13,8 +13,8 @@ from webapp.core.stored_metrics import ReplicaMetrics, StoredMetrics
 from webapp.events import stream as _stream  # noqa: F401  registers the metrics of the event streams
 
 DOCKER = REPOSITORY / "docker"
-DASHBOARD = json.loads((DOCKER / "grafana" / "tidemark.json").read_text())
-NAME = re.compile(r"\btidemark_\w+")
+DASHBOARD = json.loads((DOCKER / "grafana" / "tidegauge.json").read_text())
+NAME = re.compile(r"\btidegauge_\w+")
 SERIES_OF = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "gauge": ("",)}
 
 
@@ -22,7 +22,7 @@ SERIES_OF = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",),
 def series(filled):
     """The names of time series by metric."""
     text, _ = render(StoredMetrics(), ReplicaMetrics())
-    families = [f for f in text_string_to_metric_families(text.decode()) if f.name.startswith("tidemark_")]
+    families = [f for f in text_string_to_metric_families(text.decode()) if f.name.startswith("tidegauge_")]
     return {family.name: {family.name + end for end in SERIES_OF[family.type]} for family in families}
 
 

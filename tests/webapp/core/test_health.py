@@ -82,7 +82,7 @@ def test_the_message_of_a_failing_driver_is_the_reason(filled, report):
 
 
 def test_a_pipeline_whose_input_waits_too_long_is_stale(filled, report, settings):
-    settings.TIDEMARK_STALE_AFTER_SECONDS = 60
+    settings.TIDEGAUGE_STALE_AFTER_SECONDS = 60
     oldest = datetime.now(UTC) - timedelta(seconds=90)
     filled.report("running", pending={"count": 3, "unit": "files", "oldest": oldest.isoformat()})
 
@@ -93,7 +93,7 @@ def test_a_pipeline_whose_input_waits_too_long_is_stale(filled, report, settings
 
 
 def test_a_pipeline_whose_input_waits_a_little_is_fresh(filled, report, settings):
-    settings.TIDEMARK_STALE_AFTER_SECONDS = 300
+    settings.TIDEGAUGE_STALE_AFTER_SECONDS = 300
     oldest = datetime.now(UTC) - timedelta(seconds=90)
     filled.report("running", pending={"count": 3, "unit": "files", "oldest": oldest.isoformat()})
 
@@ -123,14 +123,14 @@ class TestNames:
         assert reader.get("/readyz", **REMOTE).json()["pipelines"][0]["name"] == "flights"
 
     def test_the_metrics_token_shows_names(self, client, filled, settings):
-        settings.TIDEMARK_METRICS_TOKEN = "scrape-me"
+        settings.TIDEGAUGE_METRICS_TOKEN = "scrape-me"
 
         answer = client.get("/readyz", headers={"Authorization": "Bearer scrape-me"}, **REMOTE).json()
 
         assert answer["pipelines"][0]["name"] == "flights"
 
     def test_a_setting_shows_names_to_all_clients(self, client, filled, settings):
-        settings.TIDEMARK_READYZ_NAMES = True
+        settings.TIDEGAUGE_READYZ_NAMES = True
 
         assert client.get("/readyz", **REMOTE).json()["pipelines"][0]["name"] == "flights"
 
@@ -184,7 +184,7 @@ def scrape(client, address="127.0.0.1", **headers):
 
 @pytest.fixture
 def with_token(settings):
-    settings.TIDEMARK_METRICS_TOKEN = TOKEN
+    settings.TIDEGAUGE_METRICS_TOKEN = TOKEN
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1"])
@@ -193,7 +193,7 @@ def test_without_a_token_clients_on_this_machine_may_read_metrics(client, db, ad
 
     assert response.status_code == 200
     assert response["Content-Type"].startswith("text/plain; version=")
-    assert b"tidemark_database_up 1.0" in response.content
+    assert b"tidegauge_database_up 1.0" in response.content
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5", "192.168.1.2", "8.8.8.8", "2001:db8::1", ""])

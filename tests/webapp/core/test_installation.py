@@ -9,15 +9,15 @@ from django.core.exceptions import ImproperlyConfigured
 from webapp.core.installation import database, stored_secret_key, strong_secret_key
 from webapp.core.static_files import CollectedOrNotStorage
 
-NAMED = {"NAME": "tidemark", "USER": "ann", "PASSWORD": "s p@ce", "HOST": "db.example", "PORT": "5433"}
+NAMED = {"NAME": "tidegauge", "USER": "ann", "PASSWORD": "s p@ce", "HOST": "db.example", "PORT": "5433"}
 
 
 @pytest.mark.parametrize(
     "address",
     [
-        "postgresql://ann:s%20p%40ce@db.example:5433/tidemark?sslmode=require",
-        "postgres://ann:s%20p%40ce@db.example:5433/tidemark?sslmode=require",
-        "host=db.example port=5433 user=ann password='s p@ce' dbname=tidemark sslmode=require",
+        "postgresql://ann:s%20p%40ce@db.example:5433/tidegauge?sslmode=require",
+        "postgres://ann:s%20p%40ce@db.example:5433/tidegauge?sslmode=require",
+        "host=db.example port=5433 user=ann password='s p@ce' dbname=tidegauge sslmode=require",
     ],
 )
 def test_a_url_or_conninfo_string_gives_a_database(address):
@@ -34,7 +34,7 @@ def test_no_address_gives_a_dummy_database():
 
 def test_a_wrong_address_is_refused_without_its_password():
     with pytest.raises(ImproperlyConfigured, match="DATABASE_URL is not a PostgreSQL address") as error:
-        database("mysql://ann:secret@db/tidemark")
+        database("mysql://ann:secret@db/tidegauge")
 
     assert "secret" not in str(error.value)
 
@@ -60,7 +60,7 @@ def test_processes_that_start_at_the_same_time_get_the_same_key(tmp_path):
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").touch()
 
-    with pytest.raises(ImproperlyConfigured, match="set SECRET_KEY, or TIDEMARK_HOME"):
+    with pytest.raises(ImproperlyConfigured, match="set SECRET_KEY, or TIDEGAUGE_HOME"):
         stored_secret_key(tmp_path / "file" / "secret_key")
 
 

@@ -51,16 +51,16 @@ def test_requests_are_counted_by_route_method_and_status(client, db, grown):
     client.get("/nothing/here")
     client.get("/nothing/there")
 
-    assert grown("tidemark_http_requests_total", route="healthz", method="GET", status="200") == 1
-    assert grown("tidemark_http_requests_total", route="-", method="GET", status="404") == 2
-    assert grown("tidemark_http_request_seconds_count", route="healthz") == 1
+    assert grown("tidegauge_http_requests_total", route="healthz", method="GET", status="200") == 1
+    assert grown("tidegauge_http_requests_total", route="-", method="GET", status="404") == 2
+    assert grown("tidegauge_http_request_seconds_count", route="healthz") == 1
 
 
 def test_unknown_methods_share_a_label(grown):
     for method in ("BREW", "STEEP"):
         answer(lambda request: HttpResponse(), method)
 
-    assert grown("tidemark_http_requests_total", route="-", method="other", status="200") == 2
+    assert grown("tidegauge_http_requests_total", route="-", method="other", status="200") == 2
 
 
 @pytest.mark.parametrize("status", [200, 304])
@@ -68,17 +68,17 @@ def test_the_time_of_a_lookup_is_counted_by_phase(grown, status):
     answer(looked_up("flights", 7, status))
 
     for phase in PHASES:
-        assert grown("tidemark_lookup_seconds_count", state="flights", phase=phase) == 1
-        assert grown("tidemark_lookup_seconds_sum", state="flights", phase=phase) > 0
-    assert grown("tidemark_lookup_keys_sum", state="flights") == 7
+        assert grown("tidegauge_lookup_seconds_count", state="flights", phase=phase) == 1
+        assert grown("tidegauge_lookup_seconds_sum", state="flights", phase=phase) > 0
+    assert grown("tidegauge_lookup_keys_sum", state="flights") == 7
 
 
 def test_the_phases_of_a_lookup_make_up_its_time(grown):
     answer(looked_up("flights", 7))
 
-    parts = sum(grown("tidemark_lookup_seconds_sum", state="flights", phase=phase) for phase in PHASES)
+    parts = sum(grown("tidegauge_lookup_seconds_sum", state="flights", phase=phase) for phase in PHASES)
 
-    assert 0 < parts <= grown("tidemark_http_request_seconds_sum", route="-")
+    assert 0 < parts <= grown("tidegauge_http_request_seconds_sum", route="-")
 
 
 def test_several_states_at_once_are_counted_together(grown):
@@ -89,7 +89,7 @@ def test_several_states_at_once_are_counted_together(grown):
 
     answer(view)
 
-    assert grown("tidemark_lookup_keys_sum", state=metrics.SEVERAL) == 3
+    assert grown("tidegauge_lookup_keys_sum", state=metrics.SEVERAL) == 3
 
 
 def test_an_unknown_state_adds_no_label(client, key, connection):
@@ -103,24 +103,24 @@ def test_an_unknown_state_adds_no_label(client, key, connection):
 def test_refusals_by_a_rate_limit_are_counted(grown):
     answer(lambda request: HttpResponse(status=429))
 
-    assert grown("tidemark_rate_limited_requests_total", route="-") == 1
+    assert grown("tidegauge_rate_limited_requests_total", route="-") == 1
 
 
 def test_a_stream_is_timed_to_its_end(db, grown):
     response = answer(lambda request: StreamingHttpResponse(iter([b"1", b"2"])))
-    assert grown("tidemark_http_requests_total", route="-", method="GET", status="200") == 0
+    assert grown("tidegauge_http_requests_total", route="-", method="GET", status="200") == 0
 
     list(response)
     response.close()
 
-    assert grown("tidemark_http_requests_total", route="-", method="GET", status="200") == 1
+    assert grown("tidegauge_http_requests_total", route="-", method="GET", status="200") == 1
 
 
 def test_rows_of_streams_add_up(grown):
     metrics.exported("flights", 500)
     metrics.exported("flights", 20)
 
-    assert grown("tidemark_export_rows_total", state="flights") == 520
+    assert grown("tidegauge_export_rows_total", state="flights") == 520
 
 
 def test_a_stream_of_entries_counts_its_rows(transactional_db, client, key, grown):
@@ -129,7 +129,7 @@ def test_a_stream_of_entries_counts_its_rows(transactional_db, client, key, grow
         rows = b"".join(client.get("/api/v1/states/flights_by_carrier/export.ndjson", headers=headers)).splitlines()
 
     assert len(rows) == 60
-    assert grown("tidemark_export_rows_total", state="flights_by_carrier") == 60
+    assert grown("tidegauge_export_rows_total", state="flights_by_carrier") == 60
 
 
 def test_a_view_that_runs_without_the_middleware_counts_nothing():

@@ -44,7 +44,7 @@ class TestIds:
         response = client.get("/api/v1/nothing", headers={"X-Request-ID": "lost"})
 
         assert (response.status_code, response["X-Request-ID"]) == (404, "lost")
-        assert [line["request_id"] for line in lines() if line["logger"] == "tidemark.requests"] == ["lost"]
+        assert [line["request_id"] for line in lines() if line["logger"] == "tidegauge.requests"] == ["lost"]
 
 
 class TestBinding:
@@ -184,7 +184,7 @@ class TestSecrets:
         try:
             raise ConnectionError("redis://:s3cret@redis:6379/0 does not answer")
         except ConnectionError:
-            logging.getLogger("webapp").exception("no store at %s", "postgresql://tidemark:s3cret@db:5432/tidemark")
+            logging.getLogger("webapp").exception("no store at %s", "postgresql://tidegauge:s3cret@db:5432/tidegauge")
 
         assert "s3cret" not in written()
         assert "redis:6379" in written()

@@ -38,7 +38,7 @@ def service(folder, *rows):
 
 
 def test_one_worker_reports_for_all_even_those_that_have_ended(tmp_path):
-    assert 'tidemark_export_rows_total{state="flights"} 42.0' in service(tmp_path, 40, 2)
+    assert 'tidegauge_export_rows_total{state="flights"} 42.0' in service(tmp_path, 40, 2)
 
 
 def test_a_gauge_of_a_process_that_has_ended_is_removed(tmp_path):
@@ -48,7 +48,7 @@ def test_a_gauge_of_a_process_that_has_ended_is_removed(tmp_path):
 def test_a_new_start_counts_from_zero_and_removes_the_files_of_the_last_one(tmp_path):
     service(tmp_path, 40)
 
-    assert 'tidemark_export_rows_total{state="flights"} 2.0' in service(tmp_path, 2)
+    assert 'tidegauge_export_rows_total{state="flights"} 2.0' in service(tmp_path, 2)
     assert len(list((tmp_path / "metrics" / "web").glob("*/*"))) == 1
 
 

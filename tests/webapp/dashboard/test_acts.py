@@ -90,11 +90,11 @@ class TestRewind:
         assert reason.lower() in shown.lower()
 
     def test_it_touches_nothing(self, filled, operator):
-        before = filled.conn.execute("SELECT * FROM tidemark.pipeline").fetchall()
+        before = filled.conn.execute("SELECT * FROM tidegauge.pipeline").fetchall()
 
         operator.get(PAGE, {"to": "1"})
 
-        assert filled.conn.execute("SELECT * FROM tidemark.pipeline").fetchall() == before
+        assert filled.conn.execute("SELECT * FROM tidegauge.pipeline").fetchall() == before
 
     def test_a_refresh_keeps_the_batch(self, filled, operator):
         page = operator.get(PAGE, {"to": "1"}).content.decode()

@@ -67,7 +67,7 @@ class TestBatchesPage:
 class TestBatchPage:
     def test_it_shows_keys_by_state_duration_by_phase_and_offsets(self, filled, reader):
         batch = filled.commit({("JFK", "C00"): 5})
-        filled.conn.execute("UPDATE tidemark.batch SET offsets = '[{\"logOffset\": 41}]'")
+        filled.conn.execute("UPDATE tidegauge.batch SET offsets = '[{\"logOffset\": 41}]'")
         record_metrics(filled.conn, batch, {"duration_ms": {"triggerExecution": 1812, "addBatch": 906}})
 
         response = reader.get("/pipelines/flights/batches/3")

@@ -105,14 +105,14 @@ def test_sorting_survives_commits_and_back_undoes_it(flights, page):
 def test_a_driver_that_dies_is_reported_at_once(flights, page):
     page.goto("/")
     expect(page.locator("#pipeline-flights .status")).to_have_text("caught up")
-    expect(page).to_have_title("Overview · Tidemark")
+    expect(page).to_have_title("Overview · Tidegauge")
 
     flights.die()
 
     expect(page.locator("#pipeline-flights .status")).to_have_text("lost")
     expect(page.get_by_role("status")).to_have_text("flights: lost")
     expect(page.locator("#strip")).to_have_text("1 lost of 1 pipeline")
-    expect(page).to_have_title("1 lost — Overview · Tidemark")
+    expect(page).to_have_title("1 lost — Overview · Tidegauge")
 
 
 def test_a_page_that_is_cut_off_does_not_say_live(flights, page):

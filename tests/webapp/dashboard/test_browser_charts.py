@@ -31,12 +31,12 @@ COLUMNS = """figure => {
 def paused(flights: Flights) -> Flights:
     """Batches each ten seconds, with a pause of ten minutes in the middle of the last half hour."""
     now = datetime.now(UTC)
-    flights.conn.execute("UPDATE tidemark.batch SET committed_at = committed_at - interval '2 h'")
+    flights.conn.execute("UPDATE tidegauge.batch SET committed_at = committed_at - interval '2 h'")
     for n in range(60):
         batch = flights.commit({("JFK", "C00"): 100 + n})
         at = now - timedelta(seconds=10 * (60 - n) + (600 if n < 30 else 0))
         flights.conn.execute(
-            "UPDATE tidemark.batch SET started_at = %(at)s - interval '2 s', batch_time = %(at)s - interval '2 s', "
+            "UPDATE tidegauge.batch SET started_at = %(at)s - interval '2 s', batch_time = %(at)s - interval '2 s', "
             "committed_at = %(at)s WHERE txid = %(txid)s",
             {"at": at, "txid": batch.txid},
         )
@@ -139,7 +139,7 @@ def test_a_refresh_reads_the_newest_points_alone(paused, page):
 
 
 def test_a_replayed_batch_is_marked(paused, page):
-    paused.conn.execute("UPDATE tidemark.batch SET attempt = 2 WHERE txid = 50")
+    paused.conn.execute("UPDATE tidegauge.batch SET attempt = 2 WHERE txid = 50")
 
     page.goto(f"{PIPELINE}?range=1h")
 
@@ -176,7 +176,7 @@ def test_a_series_that_cannot_be_read_says_so(paused, page):
 def test_the_newest_version_of_a_key_holds_until_now(flights, page):
     flights.commit({("EWR", "C00"): 1_000})
     flights.conn.execute(
-        "UPDATE tidemark_changelog.flights_by_carrier SET updated_at = now() - interval '40 min' * (3 - txid)"
+        "UPDATE tidegauge_changelog.flights_by_carrier SET updated_at = now() - interval '40 min' * (3 - txid)"
     )
 
     page.goto('/states/flights_by_carrier/key?key=["EWR","C00"]&range=1h')

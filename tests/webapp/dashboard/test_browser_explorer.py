@@ -114,17 +114,17 @@ def test_grouped_by_the_time_alone_the_charts_need_no_further_answer(flights, pa
 
 
 def test_why_a_series_is_refused_stands_in_its_chart(flights, page, settings):
-    settings.TIDEMARK_GROUP_MAX_KEYS = 1
+    settings.TIDEGAUGE_GROUP_MAX_KEYS = 1
     page.goto("/states/flights_by_hour/explore")
 
     expect(page.locator("#chart-by-time-0")).to_contain_text("to group keys all of a range is read and folded")
 
 
 def test_a_chart_that_was_refused_for_too_many_searches_asks_again(flights, page, settings):
-    settings.TIDEMARK_SEARCHES = 0
+    settings.TIDEGAUGE_SEARCHES = 0
     page.goto("/states/flights_by_hour/explore")
     expect(page.locator("#chart-by-time-0")).to_contain_text("0 searches under way")
 
-    settings.TIDEMARK_SEARCHES = 16
+    settings.TIDEGAUGE_SEARCHES = 16
     expect(page.locator("#chart-by-time-0 .uplot")).to_be_visible()
     expect(page.locator("#chart-by-time-0")).not_to_contain_text("searches under way")

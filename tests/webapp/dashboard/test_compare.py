@@ -50,7 +50,7 @@ def test_the_api_answers_the_same_question(filled, admin_client):
 
 def test_a_chart_for_each_column_has_a_line_for_each_key(filled, reader):
     filled.conn.execute(
-        "UPDATE tidemark_changelog.flights_by_carrier SET updated_at = updated_at - interval '10 min' WHERE txid = 1"
+        "UPDATE tidegauge_changelog.flights_by_carrier SET updated_at = updated_at - interval '10 min' WHERE txid = 1"
     )
     page = reader.get(COMPARE, TWO | {"measures": "flights"}).content.decode()
 

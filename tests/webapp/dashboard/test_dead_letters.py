@@ -129,7 +129,7 @@ class TestGroups:
         assert "Export" not in text(reader.get("/pipelines/flights/dead-letters?txid=99"))
 
     def test_the_trend_has_a_bar_for_each_step_of_the_time(self, letters, reader):
-        letters.conn.execute("UPDATE tidemark.dead_letter SET at = at - interval '1 hour' WHERE line_number = 1")
+        letters.conn.execute("UPDATE tidegauge.dead_letter SET at = at - interval '1 hour' WHERE line_number = 1")
 
         page = reader.get("/pipelines/flights/dead-letters").content.decode()
 

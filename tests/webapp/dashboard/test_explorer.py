@@ -82,7 +82,7 @@ def test_a_page_goes_on_where_the_one_before_ended(filled, reader):
 
 
 def test_a_time_names_the_newest_batch_of_then(filled, reader):
-    filled.conn.execute("UPDATE tidemark.batch SET batch_time = '2026-11-01T10:00Z' WHERE txid = 1")
+    filled.conn.execute("UPDATE tidegauge.batch SET batch_time = '2026-11-01T10:00Z' WHERE txid = 1")
 
     assert "EWR · C00 100 12.50 140" in text(reader.get(EXPLORE, {"as_of": "2026-11-01T12:00"}))
     assert "EWR · C00 100 12.50 140" in text(reader.get(EXPLORE, {"as_of": "1"}))
@@ -219,7 +219,7 @@ class TestByTime:
 
     def test_too_many_keys_are_refused_with_the_reason(self, filled, reader, settings):
         filled.commit({("EWR", "C00"): 1, ("JFK", "C00"): 1})
-        settings.TIDEMARK_GROUP_MAX_KEYS = 1
+        settings.TIDEGAUGE_GROUP_MAX_KEYS = 1
 
         refused = self.series(reader)
 

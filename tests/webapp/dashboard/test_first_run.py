@@ -47,10 +47,10 @@ def test_its_code_is_that_of_the_documentation_and_declares_the_pipeline(way, tm
     assert find(words(way.command)[1]).pipeline().name == way.name.replace("kafka", "clicks").replace("table", "stock")
 
 
-def test_an_installation_has_the_command_tidemark(settings, tmp_path):
+def test_an_installation_has_the_command_tidegauge(settings, tmp_path):
     settings.BASE_DIR = tmp_path
 
-    assert ways()[0].command == "tidemark demo --port 8001"
+    assert ways()[0].command == "tidegauge demo --port 8001"
 
 
 def test_every_command_and_file_can_be_copied(db, reader):

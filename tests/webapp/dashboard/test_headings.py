@@ -35,10 +35,10 @@ def test_headings_have_their_page_and_lines_of_code_are_none(tmp_path):
 
 def test_sections_are_found_where_the_site_is_known(filled, reader, settings):
     assert "Documentation" not in search(reader, "charts over time")
-    settings.TIDEMARK_DOCS_URL = "https://docs.example/tidemark"
+    settings.TIDEGAUGE_DOCS_URL = "https://docs.example/tidegauge"
 
     assert search(reader, "charts over")["Documentation"] == ["Charts over time"]
     assert (
         address(reader, "charts over", "Documentation")
-        == "https://docs.example/tidemark/dashboard.html#charts-over-time"
+        == "https://docs.example/tidegauge/dashboard.html#charts-over-time"
     )

@@ -46,7 +46,7 @@ class TestKeyPage:
         assert "ewr · C00 missing This key does not exist. Keys are case-sensitive." in page
 
     def test_a_key_that_never_existed_has_no_versions_that_compaction_removed(self, filled, reader):
-        filled.conn.execute("UPDATE tidemark.state SET oldest_txid = 2 WHERE name = 'flights_by_carrier'")
+        filled.conn.execute("UPDATE tidegauge.state SET oldest_txid = 2 WHERE name = 'flights_by_carrier'")
 
         page = text(reader.get(address("flights_by_carrier", ["ewr", "C00"])))
 
@@ -54,7 +54,9 @@ class TestKeyPage:
         assert "compaction" not in page
 
     def test_a_key_past_its_ttl_is_expired(self, filled, reader):
-        filled.conn.execute("UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '2 years'")
+        filled.conn.execute(
+            "UPDATE tidegauge_state.flights_by_carrier SET updated_at = updated_at - interval '2 years'"
+        )
 
         page = text(reader.get(EWR))
 
@@ -141,7 +143,9 @@ class TestPastedLookup:
         )
 
     def test_expired_and_missing_keys_are_distinguished(self, filled, reader):
-        filled.conn.execute("UPDATE tidemark_state.flights_by_carrier SET updated_at = updated_at - interval '2 years'")
+        filled.conn.execute(
+            "UPDATE tidegauge_state.flights_by_carrier SET updated_at = updated_at - interval '2 years'"
+        )
 
         assert "1 missing 1 expired" in text(self.ask(reader, "JFK,C00\nLGA,C00"))
 
@@ -151,7 +155,7 @@ class TestPastedLookup:
         assert " 1 EWR · C00 found 100 12.50 140 " in page
 
     def test_more_keys_than_a_lookup_may_have_are_refused_with_the_text_kept(self, filled, reader, settings):
-        settings.TIDEMARK_LOOKUP_MAX_KEYS = 2
+        settings.TIDEGAUGE_LOOKUP_MAX_KEYS = 2
 
         response = self.ask(reader, "A,1\nB,2\nC,3")
 

@@ -17,7 +17,7 @@ SEARCHED = [f"{CARRIERS}?q=JFK", f"{CARRIERS}?order=-flights", f"{CARRIERS}explo
 @pytest.fixture
 def searching(reader, settings, monkeypatch):
     """The reader has as many searches under way as one may."""
-    settings.TIDEMARK_SEARCHES_EACH = 1
+    settings.TIDEGAUGE_SEARCHES_EACH = 1
     monkeypatch.setattr(SEARCHES, "_held", Counter({f"user {reader.session['_auth_user_id']}": 1}))
 
 
@@ -43,7 +43,7 @@ def test_a_refresh_shows_the_reason_and_is_repeated(filled, reader, searching, m
 
 @pytest.mark.parametrize("address", SEARCHED)
 def test_all_together_are_limited(filled, reader, settings, address):
-    settings.TIDEMARK_SEARCHES = 0
+    settings.TIDEGAUGE_SEARCHES = 0
 
     refused = reader.get(address)
 
@@ -59,7 +59,7 @@ def test_the_charts_of_the_explorer_say_when_to_ask_again(filled, reader, search
 
 
 def test_a_state_that_is_too_large_is_not_sorted(filled, reader, settings):
-    settings.TIDEMARK_SORT_MAX_KEYS = 59
+    settings.TIDEGAUGE_SORT_MAX_KEYS = 59
 
     page = reader.get(CARRIERS)
     assert "No top keys: state 'flights_by_carrier': to sort by a measure" in text(page)

@@ -93,8 +93,8 @@ class TestFilter:
         assert "Nothing of that filter." in text(reader.get("/lineage?q=nowhere"))
 
     def test_around_a_pipeline_are_its_states_and_their_neighbours(self, recorded, filled, reader):
-        filled.conn.execute("INSERT INTO tidemark.pipeline (name) VALUES ('other')")
-        filled.conn.execute("UPDATE tidemark.state SET pipeline = 'other' WHERE name = 'flights_by_hour'")
+        filled.conn.execute("INSERT INTO tidegauge.pipeline (name) VALUES ('other')")
+        filled.conn.execute("UPDATE tidegauge.state SET pipeline = 'other' WHERE name = 'flights_by_hour'")
 
         assert states(reader, "?pipeline=other") == ["flights_by_carrier", "flights_by_hour"]
 

@@ -64,7 +64,7 @@ class TestGraph:
         }
 
     def test_a_state_that_is_not_served_says_so(self, recorded, filled, reader):
-        filled.conn.execute("UPDATE tidemark.state SET finding = 'store was restored' WHERE name = 'totals'")
+        filled.conn.execute("UPDATE tidegauge.state SET finding = 'store was restored' WHERE name = 'totals'")
 
         assert "totals, state, not served" in boxes(reader)
 
@@ -82,8 +82,8 @@ class TestGraph:
         assert "Dashed: values are only looked up." in text(reader.get("/lineage"))
 
     def test_a_state_of_another_pipeline_leads_to_the_pipeline_that_reads_it(self, recorded, filled, reader):
-        filled.conn.execute("INSERT INTO tidemark.pipeline (name) VALUES ('other')")
-        filled.conn.execute("UPDATE tidemark.state SET pipeline = 'other' WHERE name = 'flights_by_hour'")
+        filled.conn.execute("INSERT INTO tidegauge.pipeline (name) VALUES ('other')")
+        filled.conn.execute("UPDATE tidegauge.state SET pipeline = 'other' WHERE name = 'flights_by_hour'")
         clear_cache()
 
         found = lines(reader)

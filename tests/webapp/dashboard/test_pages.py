@@ -44,7 +44,7 @@ class TestOverview:
         filled.join("worker")
         alive = text(reader.get("/"))
 
-        filled.conn.execute("UPDATE tidemark.synchronizer SET appended_at = appended_at - interval '1 minute'")
+        filled.conn.execute("UPDATE tidegauge.synchronizer SET appended_at = appended_at - interval '1 minute'")
         not_responding = text(reader.get("/"))
 
         assert re.search(rf"driver flights alive {socket.gethostname()} {os.getpid()} 2 just now", alive)
@@ -57,7 +57,7 @@ class TestOverview:
             reader.get("/")
 
     def test_a_state_that_is_not_fed_any_more_is_marked(self, filled, reader):
-        filled.conn.execute("UPDATE tidemark.state SET last_fed_txid = 1 WHERE name = 'totals'")
+        filled.conn.execute("UPDATE tidegauge.state SET last_fed_txid = 1 WHERE name = 'totals'")
 
         assert text(reader.get("/")).count("not fed") == 1
         assert "Its pipeline has run without it since batch 1" in text(reader.get("/states/totals/"))

@@ -38,7 +38,7 @@ def test_the_admin_has_the_strip_the_title_and_the_search(filled, admin_client):
     page = admin_client.get(ADMIN_LIST).content.decode()
 
     assert 'title="flights"><span class="dot" aria-hidden="true"></span>1 failed</a>' in page
-    assert re.search(r"<title>\s*1 failed — .* · Tidemark\s*</title>", page)
+    assert re.search(r"<title>\s*1 failed — .* · Tidegauge\s*</title>", page)
     assert '<dialog id="search-dialog"' in page
     assert "command-results" not in page
 

@@ -60,7 +60,7 @@ class TestUsualRange:
     )
     def test_it_follows_the_first_and_the_last_commit(self, filled, reader, first, last, shown):
         for txid, ago in ((1, first), (2, last)):
-            filled.conn.execute("UPDATE tidemark.batch SET committed_at = now() - %s WHERE txid = %s", (ago, txid))
+            filled.conn.execute("UPDATE tidegauge.batch SET committed_at = now() - %s WHERE txid = %s", (ago, txid))
 
         for page in (PAGE, f"{STATE}/key?{KEY}", f"{STATE}/compare?{KEY}"):
             assert re.search(rf'id="range-{shown}"[^>]* aria-current="true"', reader.get(page).content.decode())

@@ -32,9 +32,9 @@ def server(events_process: Server) -> Server:
 def narrow_process(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
     """An events process with low limits, which a few clients, batches and keys reach."""
     limits = {
-        "TIDEMARK_EVENTS_MAX_CHANGES": 2, "TIDEMARK_EVENTS_MAX_BATCHES": 3, "TIDEMARK_EVENTS_MAX_CLIENTS": 3,
-        "TIDEMARK_EVENTS_MAX_CLIENTS_EACH": 2, "TIDEMARK_WRONG_KEY_RATE_PER_MINUTE": 2,
-        "TIDEMARK_EVENTS_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS, "TIDEMARK_API_KEY_CACHE_SECONDS": 0,
+        "TIDEGAUGE_EVENTS_MAX_CHANGES": 2, "TIDEGAUGE_EVENTS_MAX_BATCHES": 3, "TIDEGAUGE_EVENTS_MAX_CLIENTS": 3,
+        "TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH": 2, "TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE": 2,
+        "TIDEGAUGE_EVENTS_HEARTBEAT_SECONDS": HEARTBEAT_SECONDS, "TIDEGAUGE_API_KEY_CACHE_SECONDS": 0,
     }  # fmt: skip
     with django_db_blocker.unblock(), events_server(tmp_path_factory.mktemp("narrow"), **limits) as running:
         yield running
@@ -43,7 +43,7 @@ def narrow_process(django_db_setup, django_db_blocker, tmp_path_factory) -> Iter
 @pytest.fixture
 def narrow(narrow_process: Server) -> Server:
     """The same, after the clients of the test before."""
-    eventually(lambda: "tidemark_sse_clients 0.0" in metrics_of(narrow_process))
+    eventually(lambda: "tidegauge_sse_clients 0.0" in metrics_of(narrow_process))
     return narrow_process
 
 

@@ -82,7 +82,7 @@ class TestSlowClients:
     def test_one_that_reads_nothing_is_disconnected_and_delays_no_other(self, transactional_db, listen, tmp_path):
         with (
             views_feed(spec()) as feed,
-            events_server(tmp_path, TIDEMARK_EVENTS_SLOW_SECONDS=1, TIDEMARK_EVENTS_HEARTBEAT_SECONDS=30) as server,
+            events_server(tmp_path, TIDEGAUGE_EVENTS_SLOW_SECONDS=1, TIDEGAUGE_EVENTS_HEARTBEAT_SECONDS=30) as server,
         ):
             commit(feed, a=1)
             slow = listen(states(feed), at=server, buffer_bytes=4_096)
@@ -94,8 +94,8 @@ class TestSlowClients:
                 commit(feed, **{f"{WIDE}{n}": number for n in range(400)})
                 assert quick.next(5.0).id == number + 2
 
-            assert soon(lambda: "tidemark_sse_dropped_total 1.0" in metrics_of(server))
-            assert "tidemark_sse_clients 1.0" in metrics_of(server)
+            assert soon(lambda: "tidegauge_sse_dropped_total 1.0" in metrics_of(server))
+            assert "tidegauge_sse_clients 1.0" in metrics_of(server)
             ids = remaining_ids(slow)
             resumed = listen(states(feed), at=server, headers={"Last-Event-ID": ids[-1]})
             resumed.until("ready")
@@ -118,7 +118,7 @@ class TestRedis:
                 pages.backing.under(*Attempt.at(batch)).publish(batch.txid)
                 event = listener.next()
             finally:
-                conn.execute("DELETE FROM tidemark.pipeline")
+                conn.execute("DELETE FROM tidegauge.pipeline")
 
         assert snapshot.data["results"][0]["value"]["views"] == 1
         assert (event.id, event.data["changes"][0]["value"]["views"]) == (2, 6)
@@ -133,7 +133,7 @@ class TestRedis:
                 pages.commit({"/home": 2})
                 [change] = listener.next().data["changes"]
             finally:
-                conn.execute("DELETE FROM tidemark.pipeline")
+                conn.execute("DELETE FROM tidegauge.pipeline")
 
         assert (change["key"], change["value"]["views"]) == (["/home"], 3)
 
@@ -162,7 +162,7 @@ class TestImports:
     def test_the_process_loads_neither_spark_nor_the_pipelines(self, tmp_path):
         heavy = "{'pyspark', 'pipelines'} & {name.partition('.')[0] for name in sys.modules}"
         script = f"import sys, webapp.asgi; print({heavy})"
-        environ = {"PATH": os.environ["PATH"], "TIDEMARK_HOME": str(tmp_path), "DATABASE_URL": database_url()}
+        environ = {"PATH": os.environ["PATH"], "TIDEGAUGE_HOME": str(tmp_path), "DATABASE_URL": database_url()}
 
         done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
 
@@ -181,16 +181,16 @@ class TestMonitoring:
 
     def test_clients_and_sent_events_are_counted(self, feed, listen, server):
         def ready():
-            found = re.search(r'tidemark_sse_events_total{event="ready"} (\d+)', metrics_of(server))
+            found = re.search(r'tidegauge_sse_events_total{event="ready"} (\d+)', metrics_of(server))
             return int(found[1]) if found else 0
 
         # Those of the test before may not have ended yet.
-        assert soon(lambda: "tidemark_sse_clients 0.0" in metrics_of(server))
+        assert soon(lambda: "tidegauge_sse_clients 0.0" in metrics_of(server))
         before = ready()
 
         listen(states(feed)).until("ready")
 
-        assert soon(lambda: "tidemark_sse_clients 1.0" in metrics_of(server))
+        assert soon(lambda: "tidegauge_sse_clients 1.0" in metrics_of(server))
         assert ready() == before + 1
 
 

@@ -219,7 +219,7 @@ class TestTokens:
 @pytest.mark.processes
 def test_a_stream_counts_as_usage_of_its_key(flights, listen, tmp_path):
     key, secret = create_api_key("listener", ["read"], states=["flights_by_carrier"])
-    with events_server(tmp_path, TIDEMARK_USAGE_FLUSH_SECONDS=0.1) as server:
+    with events_server(tmp_path, TIDEGAUGE_USAGE_FLUSH_SECONDS=0.1) as server:
         listener = listen(STATE, at=server, key=secret)
         listener.until("ready")
         refused(listen("/events/states/totals", at=server, key=secret))
@@ -337,7 +337,7 @@ class TestOtherOrigins:
 
 class TestTheWebProcess:
     def test_it_names_the_url_of_the_events_process(self, settings, db):
-        settings.TIDEMARK_EVENTS_URL = "https://events.example"
+        settings.TIDEGAUGE_EVENTS_URL = "https://events.example"
 
         answer = Client().get(STATE)
 
@@ -345,7 +345,7 @@ class TestTheWebProcess:
         assert f"https://events.example{STATE}" in answer.json()["detail"]
 
     def test_without_a_url_it_names_the_proxy(self, settings, db):
-        settings.TIDEMARK_EVENTS_URL = ""
+        settings.TIDEGAUGE_EVENTS_URL = ""
 
         assert "proxy" in Client().get("/events/tide").json()["detail"]
 

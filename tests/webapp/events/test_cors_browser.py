@@ -83,7 +83,7 @@ def token(transactional_db) -> str:
 @pytest.fixture(scope="module")
 def own_process(origin, django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
     """An events process for pages of `origin`."""
-    shared = {"SECRET_KEY": django_settings.SECRET_KEY, "TIDEMARK_CORS_ORIGINS": origin}
+    shared = {"SECRET_KEY": django_settings.SECRET_KEY, "TIDEGAUGE_CORS_ORIGINS": origin}
     with django_db_blocker.unblock(), events_server(tmp_path_factory.mktemp("events"), **shared) as server:
         yield server
 
@@ -91,7 +91,7 @@ def own_process(origin, django_db_setup, django_db_blocker, tmp_path_factory) ->
 @pytest.fixture
 def servers(live_server, own_process, origin, settings) -> tuple[str, str]:
     """The URLs of both processes."""
-    settings.TIDEMARK_CORS_ORIGINS = [origin]
+    settings.TIDEGAUGE_CORS_ORIGINS = [origin]
     return live_server.url, own_process.url
 
 

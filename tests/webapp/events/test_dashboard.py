@@ -18,7 +18,7 @@ pytestmark = IN_A_BROWSER
 @pytest.fixture(scope="module")
 def own_process(live_server, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
     """An events process for pages of the web server."""
-    shared = {"SECRET_KEY": settings.SECRET_KEY, "TIDEMARK_EVENTS_ORIGINS": live_server.url}
+    shared = {"SECRET_KEY": settings.SECRET_KEY, "TIDEGAUGE_EVENTS_ORIGINS": live_server.url}
     with django_db_blocker.unblock(), events_server(tmp_path_factory.mktemp("events"), **shared) as server:
         yield server
 
@@ -27,7 +27,7 @@ def own_process(live_server, django_db_blocker, tmp_path_factory) -> Iterator[Se
 def events(own_process, monkeypatch) -> Server:
     """The web server's pages have the URL of the events process."""
     # The web server's host name, because cookies belong to a host name.
-    monkeypatch.setattr(settings, "TIDEMARK_EVENTS_URL", f"http://localhost:{own_process.port}")
+    monkeypatch.setattr(settings, "TIDEGAUGE_EVENTS_URL", f"http://localhost:{own_process.port}")
     return own_process
 
 

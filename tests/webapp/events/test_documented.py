@@ -16,7 +16,7 @@ def test_the_consumer_follows_and_resumes(transactional_db, api_key, server):
     with views_feed() as feed:
         commit(feed, a=1)
         url = f"{server.url}/events/states/{feed.specs[0].name}?keys=%5B%22a%22%5D"
-        environ = {"PATH": os.environ["PATH"], "EVENTS_URL": url, "TIDEMARK_API_KEY": api_key}
+        environ = {"PATH": os.environ["PATH"], "EVENTS_URL": url, "TIDEGAUGE_API_KEY": api_key}
         consumer = subprocess.Popen([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE, text=True)
         assert consumer.stdout is not None
         try:

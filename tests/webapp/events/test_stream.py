@@ -260,7 +260,7 @@ class TestReplays:
         listener = listen(states(feed))
         listener.next()
 
-        feed.conn.execute("UPDATE tidemark.state SET version = version + 1 WHERE name = %s", [feed.specs[0].name])
+        feed.conn.execute("UPDATE tidegauge.state SET version = version + 1 WHERE name = %s", [feed.specs[0].name])
         commit(feed, a=1)
 
         assert "declared" in listener.until("reset").data["reason"]
@@ -269,7 +269,7 @@ class TestReplays:
         listener = listen(states(feed))
         listener.next()
 
-        feed.conn.execute("DELETE FROM tidemark.state WHERE name = %s", [feed.specs[0].name])
+        feed.conn.execute("DELETE FROM tidegauge.state WHERE name = %s", [feed.specs[0].name])
         commit(feed, a=1)
 
         with pytest.raises(EOFError):

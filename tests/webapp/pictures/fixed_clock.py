@@ -38,7 +38,7 @@ def fixed_clock(now: datetime) -> Iterator[FixedClock]:
     """Stop the clocks at `now`. The database stays changed, so it must be one that a test has to itself."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE public.fixed_clock AS SELECT %s::timestamptz AS at", [now])
-        for name in (*(f"public.{name}" for name in CLOCKS), "tidemark.clock"):
+        for name in (*(f"public.{name}" for name in CLOCKS), "tidegauge.clock"):
             cursor.execute(CLOCK.format(name))
         cursor.execute(DEFAULTS, [[f"{name}()" for name in CLOCKS]])
         for [statement] in cursor.fetchall():

@@ -89,7 +89,7 @@ def settings_of_all_sessions(address: str, name: str) -> set[str]:
 def test_lookups_pages_and_exports_are_answered(flights, pooled, tmp_path):
     address, key = pooled(), create_api_key("reader", ["read"])[1]
     limits = dict.fromkeys(
-        ["TIDEMARK_EXPORTS", "TIDEMARK_EXPORTS_EACH", "TIDEMARK_SEARCHES", "TIDEMARK_SEARCHES_EACH"], 20
+        ["TIDEGAUGE_EXPORTS", "TIDEGAUGE_EXPORTS_EACH", "TIDEGAUGE_SEARCHES", "TIDEGAUGE_SEARCHES_EACH"], 20
     )
 
     with (

@@ -24,7 +24,7 @@ MOST_LAG_SECONDS = 1_000.0
 
 
 class Cluster:
-    """primary: with the tables of Tidemark. standbys: both follow it. flights: commits batches on the primary."""
+    """primary: with the tables of Tidegauge. standbys: both follow it. flights: commits batches on the primary."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)

@@ -56,7 +56,7 @@ def by_export(api):
     found = api.ask("GET", f"{STATE}/export.ndjson?limit=1")
     line = orjson.loads(b"".join(found.streaming_content))
     found.close()
-    return int(found.headers["Tidemark-Txid"]), line["flights"]
+    return int(found.headers["Tidegauge-Txid"]), line["flights"]
 
 
 READS = [by_lookup, by_queries, by_entries, by_history, by_export]
@@ -168,15 +168,15 @@ def test_pages_of_one_batch_go_on_where_that_batch_is(cluster, reading, api, com
 
 def test_a_state_that_a_replica_does_not_know_is_asked_of_the_primary(cluster, reading, api):
     with replay_paused(cluster.standbys[0]):
-        cluster.primary.query("UPDATE tidemark.state SET name = 'fresh' WHERE name = 'totals'")
-        cluster.primary.query("ALTER TABLE tidemark_state.totals RENAME TO fresh")
+        cluster.primary.query("UPDATE tidegauge.state SET name = 'fresh' WHERE name = 'totals'")
+        cluster.primary.query("ALTER TABLE tidegauge_state.totals RENAME TO fresh")
         try:
             reading(cluster.standbys[0])
 
             assert api.ask("POST", "/states/fresh/query", {"keys": [[]]}).json()["state"] == "fresh"
         finally:
-            cluster.primary.query("ALTER TABLE tidemark_state.fresh RENAME TO totals")
-            cluster.primary.query("UPDATE tidemark.state SET name = 'totals' WHERE name = 'fresh'")
+            cluster.primary.query("ALTER TABLE tidegauge_state.fresh RENAME TO totals")
+            cluster.primary.query("UPDATE tidegauge.state SET name = 'totals' WHERE name = 'fresh'")
 
 
 def test_a_replica_that_is_behind_is_left_out_until_it_has_caught_up(cluster, reading, api, commit):
@@ -288,7 +288,7 @@ def test_a_promoted_replica_answers_nothing_from_the_promotion_on(cluster, extra
     count = answered_by(name)
 
     extra_standby.promote()
-    extra_standby.query("UPDATE tidemark.pipeline SET committed_txid = committed_txid + 1")
+    extra_standby.query("UPDATE tidegauge.pipeline SET committed_txid = committed_txid + 1")
 
     assert by_lookup(api) == newest
     assert answered_by(name) == count
@@ -332,7 +332,7 @@ def test_a_query_that_a_replica_cancels_to_replay_the_log_is_asked_of_another(cl
 
 
 def test_a_query_over_the_time_limit_is_not_asked_again(cluster, reading, settings):
-    settings.TIDEMARK_STATEMENT_TIMEOUT_MS = 50
+    settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS = 50
     reading(*cluster.standbys)
     asked = []
 
@@ -378,9 +378,9 @@ def test_a_replica_with_other_tables_or_another_epoch_is_left_out(cluster, readi
     found = reading(standby)
 
     with replay_paused(standby):
-        cluster.primary.query("INSERT INTO tidemark.schema_version VALUES (99, 'later', '', now())")
+        cluster.primary.query("INSERT INTO tidegauge.schema_version VALUES (99, 'later', '', now())")
         assert "its tables are of version" in found.reasons()[0]
-        cluster.primary.query("DELETE FROM tidemark.schema_version WHERE number = 99")
+        cluster.primary.query("DELETE FROM tidegauge.schema_version WHERE number = 99")
         with readers.own_connection() as conn:
             epoch = new_epoch(conn, "a test")
         assert f"the primary's of {epoch!r}" in found.reasons()[0]
@@ -411,24 +411,24 @@ def test_every_answer_is_of_one_batch_while_batches_are_committed(cluster, readi
 
 
 def test_replicas_are_shown(cluster, reading, client, settings):
-    good, lost = cluster.standbys[0], "postgresql://tidemark:secret@127.0.0.1:1/tidemark"
+    good, lost = cluster.standbys[0], "postgresql://tidegauge:secret@127.0.0.1:1/tidegauge"
     cluster.caught_up(good)
     found = reading(good, lost)
     name = found.replicas.all[0].name
 
-    settings.TIDEMARK_METRICS_TOKEN = "token"
+    settings.TIDEGAUGE_METRICS_TOKEN = "token"
     assert client.get("/readyz").json()["replicas"] == {"used": 1, "left_out": 1}
     shown = client.get("/readyz", headers={"Authorization": "Bearer token"}).json()["replicas"]
     assert [(each["name"], each["used"]) for each in shown] == [(name, True), ("127.0.0.1:1", False)]
     assert "Connection refused" in shown[1]["reason"]
     text = client.get("/metrics", headers={"Authorization": "Bearer token"}).content.decode()
-    assert f'tidemark_replica_used{{replica="{name}"}} 1.0' in text
-    assert 'tidemark_replica_used{replica="127.0.0.1:1"} 0.0' in text
+    assert f'tidegauge_replica_used{{replica="{name}"}} 1.0' in text
+    assert 'tidegauge_replica_used{replica="127.0.0.1:1"} 0.0' in text
     assert "secret" not in text + str(shown)
 
 
 def test_replicas_are_on_the_overview(cluster, reading, client):
-    reading(cluster.standbys[0], "postgresql://127.0.0.1:1/tidemark")
+    reading(cluster.standbys[0], "postgresql://127.0.0.1:1/tidegauge")
     client.force_login(get_user_model().objects.create_user("operator"))
 
     page = client.get("/").content.decode()

@@ -110,7 +110,7 @@ class TestPublished:
     def test_the_list_shows_what_keeps_one_from_being_answered(self, filled, admin_client):
         published()
         assert "ok" in admin_client.get(LIST).content.decode()
-        filled.conn.execute("UPDATE tidemark.state SET name = 'moved' WHERE name = 'flights_by_carrier'")
+        filled.conn.execute("UPDATE tidegauge.state SET name = 'moved' WHERE name = 'flights_by_carrier'")
         readers.clear_cache()
 
         page = admin_client.get(LIST).content.decode()

@@ -188,7 +188,7 @@ class TestAccess:
     def test_those_that_search_are_limited_as_searches(self, filled, api, settings, monkeypatch):
         published()
         published("total", {"reads": [{"state": "totals", "keys": [[]]}]})
-        settings.TIDEMARK_SEARCHES_EACH = 1
+        settings.TIDEGAUGE_SEARCHES_EACH = 1
         monkeypatch.setattr(SEARCHES, "_held", Counter({f"key {ApiKey.objects.get().pk}": 1}))
 
         assert asked(api, status=429, origin="EWR")["code"] == "too_many_at_once"
@@ -235,7 +235,7 @@ class TestChanges:
 
     def test_a_state_that_is_gone_is_named(self, filled, spare, api):
         published("spare", {"reads": [{"state": "spare", "keys": [["a"]], "measures": ["m"]}]})
-        filled.conn.execute("UPDATE tidemark.state SET name = 'other' WHERE name = 'spare'")
+        filled.conn.execute("UPDATE tidegauge.state SET name = 'other' WHERE name = 'spare'")
         readers.clear_cache()
 
         assert "spare version 1 cannot be answered any more: reads[0]: state 'spare'" in detail(
@@ -246,7 +246,7 @@ class TestChanges:
     def test_a_measure_that_is_gone_is_named(self, filled, spare, api):
         published("spare", {"reads": [{"state": "spare", "where": ["m>0"], "limit": 5}]})
         filled.conn.execute(
-            "UPDATE tidemark.state SET definition = jsonb_set(definition, '{measure_order}', '[\"n\"]') "
+            "UPDATE tidegauge.state SET definition = jsonb_set(definition, '{measure_order}', '[\"n\"]') "
             "#- '{measures,m}' WHERE name = 'spare'"
         )
         readers.clear_cache()

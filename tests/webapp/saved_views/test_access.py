@@ -10,7 +10,7 @@ from webapp.accounts.models import Restriction
 from webapp.saved_views.models import SavedView
 
 EXPLORE = "/states/flights_by_carrier/explore"
-ADMIN = "/admin/tidemark_saved_views/savedview/"
+ADMIN = "/admin/tidegauge_saved_views/savedview/"
 
 
 def sees(client: Client, view: SavedView) -> set[str]:

@@ -18,7 +18,7 @@ CARRIERS = BY_CARRIER.name
 def deviations():
     """Return the metric of the state."""
     clear_cache()
-    [family] = [each for each in StoredMetrics().collect() if each.name == "tidemark_audit_deviations"]
+    [family] = [each for each in StoredMetrics().collect() if each.name == "tidegauge_audit_deviations"]
     return {sample.labels["state"]: sample.value for sample in family.samples}[CARRIERS]
 
 
@@ -33,7 +33,7 @@ def called(*words):
 
 
 def delete_a_row(lasting):
-    lasting.conn.execute(f"DELETE FROM tidemark_state.{CARRIERS} WHERE carrier = 'C05' AND origin = 'JFK'")
+    lasting.conn.execute(f"DELETE FROM tidegauge_state.{CARRIERS} WHERE carrier = 'C05' AND origin = 'JFK'")
 
 
 def test_a_state_that_agrees_is_said_to_and_why_its_source_was_not_asked(lasting):

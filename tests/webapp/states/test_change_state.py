@@ -61,7 +61,7 @@ class TestService:
 
     def test_the_wait_for_a_starting_driver_is_short(self, lasting):
         with readers.own_connection() as driver, driver.transaction():
-            driver.execute("LOCK TABLE tidemark.state IN SHARE ROW EXCLUSIVE MODE")
+            driver.execute("LOCK TABLE tidegauge.state IN SHARE ROW EXCLUSIVE MODE")
 
             with pytest.raises(CatalogBusyError, match="a driver that starts is at the catalog; try again"):
                 change_state(name=CARRIERS, ttl=DAY, requested_by="ann")

@@ -27,7 +27,7 @@ def test_compact_runs_over_all_states(lasting):
 
 
 def test_expire_takes_states_by_name_and_reports_what_it_removed(lasting):
-    lasting.conn.execute(f"UPDATE tidemark_state.{CARRIERS} SET updated_at = updated_at - interval '401 days'")
+    lasting.conn.execute(f"UPDATE tidegauge_state.{CARRIERS} SET updated_at = updated_at - interval '401 days'")
 
     assert called("expire", CARRIERS) == [f"{CARRIERS}: 60 expired rows removed"]
 
@@ -45,16 +45,16 @@ def test_an_unknown_state_fails_the_command_with_the_existing_ones(lasting):
 
 
 def test_a_run_that_fails_fails_the_command(lasting):
-    lasting.conn.execute(f"ALTER TABLE tidemark_changelog.{CARRIERS} RENAME TO gone")
+    lasting.conn.execute(f"ALTER TABLE tidegauge_changelog.{CARRIERS} RENAME TO gone")
     try:
         with pytest.raises(CommandError, match=f"{CARRIERS}: failed UndefinedTable"):
             called("compact", CARRIERS)
     finally:
-        lasting.conn.execute(f"ALTER TABLE tidemark_changelog.gone RENAME TO {CARRIERS}")
+        lasting.conn.execute(f"ALTER TABLE tidegauge_changelog.gone RENAME TO {CARRIERS}")
 
 
 def test_epochs_lists_when_each_was_made_and_why(filled):
-    before = filled.conn.execute("SELECT epoch FROM tidemark.pipeline").fetchone()[0]
+    before = filled.conn.execute("SELECT epoch FROM tidegauge.pipeline").fetchone()[0]
     now = new_epoch(filled.conn, "taken back by hand")
 
     [look] = commands("The database was restored, or a standby promoted")
@@ -67,10 +67,10 @@ def test_epochs_lists_when_each_was_made_and_why(filled):
 
 def test_replay_says_how_many_letters_it_marks_and_who_asked_is_recorded(lasting):
     lasting.conn.execute(
-        "INSERT INTO tidemark.dead_letter (pipeline, txid, source, line, reason, record) VALUES "
+        "INSERT INTO tidegauge.dead_letter (pipeline, txid, source, line, reason, record) VALUES "
         "('flights', 1, 'a.json', '{', 'not JSON', '{}'), ('flights', 1, 'a.json', '', 'lost: 1', NULL)"
     )
-    marked = "SELECT count(*) FROM tidemark.dead_letter WHERE replay_by = 'command replay_dead_letters'"
+    marked = "SELECT count(*) FROM tidegauge.dead_letter WHERE replay_by = 'command replay_dead_letters'"
 
     dry = called("replay_dead_letters", "flights", "--reason", "not JSON", "--dry-run")
     untouched = lasting.conn.execute(marked).fetchone()

@@ -110,7 +110,7 @@ class TestWhatHasMoved:
 
     def test_a_rewind_is_named(self, filled, operator):
         form = posted(operator, COMPACT)
-        filled.conn.execute("UPDATE tidemark.pipeline SET committed_txid = 1")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET committed_txid = 1")
 
         assert "committed batch was 2, is 1 now" in text(operator.post(COMPACT, form))
 
@@ -172,7 +172,9 @@ class TestReplay:
 
     def test_letters_that_another_person_has_replayed_are_named(self, letters, operator):
         form = posted(operator, REPLAY)
-        letters.conn.execute("UPDATE tidemark.dead_letter SET replay_at = now(), replay_txid = 3 WHERE line_number = 1")
+        letters.conn.execute(
+            "UPDATE tidegauge.dead_letter SET replay_at = now(), replay_txid = 3 WHERE line_number = 1"
+        )
 
         refused = text(operator.post(REPLAY, form))
 

@@ -55,7 +55,7 @@ def test_a_group_counts_what_can_be_replayed_what_waits_and_what_was_replayed(fl
     letters = [DeadLetter("/in/a.jsonl", "{", "not JSON", record={"n": n}) for n in range(4)]
     flights.commit({("JFK", "C00"): 1}, [*letters, DeadLetter("/in/a.jsonl", "{", "not JSON")])
     flights.commit({("JFK", "C00"): 1})
-    mark = "UPDATE tidemark.dead_letter SET replay_at = now(), replay_txid = %s WHERE record ->> 'n' = %s"
+    mark = "UPDATE tidegauge.dead_letter SET replay_at = now(), replay_txid = %s WHERE record ->> 'n' = %s"
     for txid, n in ((2, "0"), (None, "1"), (3, "2")):
         flights.conn.execute(mark, [txid, n])
 
@@ -66,8 +66,8 @@ def test_a_group_counts_what_can_be_replayed_what_waits_and_what_was_replayed(fl
 
 def test_the_trend_counts_each_letter_in_the_step_of_its_time(flights):
     flights.commit({("JFK", "C00"): 1}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in range(3)])
-    flights.conn.execute("UPDATE tidemark.dead_letter SET at = now() - interval '2 days' WHERE line_number = 0")
-    flights.conn.execute("UPDATE tidemark.dead_letter SET at = now() - interval '25 hours' WHERE line_number = 1")
+    flights.conn.execute("UPDATE tidegauge.dead_letter SET at = now() - interval '2 days' WHERE line_number = 0")
+    flights.conn.execute("UPDATE tidegauge.dead_letter SET at = now() - interval '25 hours' WHERE line_number = 1")
 
     [group] = letter_groups("flights", LetterFilter()).groups
 

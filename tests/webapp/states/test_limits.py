@@ -33,7 +33,7 @@ def limit(**limits) -> None:
 
 
 def test_a_pipeline_has_the_limits_of_the_settings_where_it_has_none_of_its_own(db, settings):
-    settings.TIDEMARK_STALE_AFTER_SECONDS, settings.TIDEMARK_REJECTED_SHARE = 300.0, 0.05
+    settings.TIDEGAUGE_STALE_AFTER_SECONDS, settings.TIDEGAUGE_REJECTED_SHARE = 300.0, 0.05
     limit(stale_seconds=60)
 
     assert limits_of("flights") == Limits(60, 0.05)
@@ -46,12 +46,12 @@ def test_pages_readiness_and_metrics_judge_a_pipeline_by_its_own_limits(waiting,
 
     assert verdict(queries.pipeline("flights")).name == "stale"
     assert [one.verdict.name for one in freshness(system_snapshot())] == ["stale"]
-    assert b'tidemark_pipeline_verdict{pipeline="flights",verdict="stale"} 1.0' in admin_client.get("/metrics").content
+    assert b'tidegauge_pipeline_verdict{pipeline="flights",verdict="stale"} 1.0' in admin_client.get("/metrics").content
     assert "1 lagging of 1 pipeline" in text(admin_client.get("/"))
 
 
 def test_a_limit_may_be_wider_than_that_of_the_settings(waiting, settings):
-    settings.TIDEMARK_STALE_AFTER_SECONDS = 60
+    settings.TIDEGAUGE_STALE_AFTER_SECONDS = 60
     limit(stale_seconds=3_600)
 
     assert verdict(queries.pipeline("flights")).name == "catching up"

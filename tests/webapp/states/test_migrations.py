@@ -51,7 +51,7 @@ def test_the_tables_can_be_installed_again(transactional_db):
     call_command("migrate", "states", "zero", verbosity=0)
     call_command("migrate", verbosity=0)
 
-    versions = readers.connection().execute("SELECT number, name FROM tidemark.schema_version ORDER BY number")
+    versions = readers.connection().execute("SELECT number, name FROM tidegauge.schema_version ORDER BY number")
     assert versions.fetchall() == [(migration.number, migration.name) for migration in migrations()]
 
 
@@ -62,17 +62,17 @@ def test_keys_people_and_schedule_are_created_before_the_schema_of_states_and_do
     before = {migration.app_label for migration in itertools.takewhile(lambda each: each.app_label != "states", plan)}
 
     after = {migration.app_label for migration in plan} - before
-    assert after == {"states", "webhooks", "tidemark_alerts", "tidemark_saved_views"}
+    assert after == {"states", "webhooks", "tidegauge_alerts", "tidegauge_saved_views"}
 
 
 def test_an_installation_that_applied_the_former_migrations_gets_the_numbered_ones(transactional_db):
     call_command("migrate", "states", "0005", verbosity=0)
-    readers.connection().execute("DROP SCHEMA tidemark CASCADE")
+    readers.connection().execute("DROP SCHEMA tidegauge CASCADE")
     readers.connection().execute(migrations()[0].statements)
-    readers.connection().execute("DROP TABLE tidemark.successor_state")
+    readers.connection().execute("DROP TABLE tidegauge.successor_state")
 
     call_command("migrate", verbosity=0)
 
-    versions = readers.connection().execute("SELECT number FROM tidemark.schema_version ORDER BY number")
+    versions = readers.connection().execute("SELECT number FROM tidegauge.schema_version ORDER BY number")
     assert versions.fetchall() == [(migration.number,) for migration in migrations()]
-    assert readers.connection().execute("SELECT count(*) FROM tidemark.successor_state").fetchone() == (0,)
+    assert readers.connection().execute("SELECT count(*) FROM tidegauge.successor_state").fetchone() == (0,)

@@ -52,7 +52,7 @@ class TestPipelines:
     def test_the_rate_of_an_idle_pipeline_is_0(self, flights):
         flights.commit({("JFK", "AA"): 300})
         flights.conn.execute(
-            "UPDATE tidemark.batch SET started_at = started_at - interval '12 s', "
+            "UPDATE tidegauge.batch SET started_at = started_at - interval '12 s', "
             "committed_at = committed_at - interval '11 s'"
         )
 
@@ -61,7 +61,7 @@ class TestPipelines:
     def test_the_rate_of_slow_batches_is_not_0_between_their_commits(self, flights):
         flights.commit({("JFK", "AA"): 600})
         flights.conn.execute(
-            "UPDATE tidemark.batch SET started_at = started_at - interval '60 s', "
+            "UPDATE tidegauge.batch SET started_at = started_at - interval '60 s', "
             "committed_at = committed_at - interval '20 s'"
         )
 
@@ -84,7 +84,7 @@ class TestPipelines:
         assert (status.status, status.message) == (reported, "checkpoint is gone")
 
     def test_a_pipeline_without_any_driver_never_started(self, flights):
-        flights.conn.execute("DELETE FROM tidemark.driver")
+        flights.conn.execute("DELETE FROM tidegauge.driver")
 
         assert queries.pipeline("flights").status == "never started"
 
@@ -119,7 +119,7 @@ class TestPipelines:
 
     def test_the_dead_letters_of_a_ledger_without_totals_are_counted(self, flights):
         flights.commit({("JFK", "AA"): 1}, [BAD_LINE, BAD_LINE])
-        flights.conn.execute("UPDATE tidemark.batch SET total_dead_letters = NULL")
+        flights.conn.execute("UPDATE tidegauge.batch SET total_dead_letters = NULL")
 
         assert queries.pipeline("flights").dead_letters == 2
 
@@ -145,7 +145,7 @@ class TestPipelines:
     def test_old_batches_are_not_read(self, flights):
         for _ in range(100):
             flights.commit({("JFK", "AA"): 1})
-        flights.conn.execute("UPDATE tidemark.batch SET committed_at = committed_at - interval '2 days'")
+        flights.conn.execute("UPDATE tidegauge.batch SET committed_at = committed_at - interval '2 days'")
         # So few rows would be read whole or sorted, as the planner's statistics happen to be.
         for way in ("seqscan", "bitmapscan", "sort"):
             flights.conn.execute(f"SET LOCAL enable_{way} = off")
@@ -156,7 +156,7 @@ class TestPipelines:
         assert rows_read(flights, "batch") - before < 30
 
     def test_a_pipeline_has_the_weakest_guarantee_of_its_states(self, flights):
-        flights.conn.execute("UPDATE tidemark.state SET guarantee = 'at least once' WHERE name = 'totals'")
+        flights.conn.execute("UPDATE tidegauge.state SET guarantee = 'at least once' WHERE name = 'totals'")
 
         assert queries.pipeline("flights").guarantee == "at least once"
 
@@ -192,7 +192,7 @@ class TestStates:
     def test_the_keys_of_a_large_state_are_estimated_over_its_partitions(self, flights, monkeypatch):
         for _ in range(3):
             flights.commit({("JFK", "AA"): 1, ("EWR", "UA"): 1})
-        flights.conn.execute("ANALYZE tidemark_state.flights_by_hour")
+        flights.conn.execute("ANALYZE tidegauge_state.flights_by_hour")
         monkeypatch.setattr(queries, "COUNTED_BYTES", 0)
 
         assert queries.state("flights_by_hour").keys_estimate == 6
@@ -319,10 +319,10 @@ class TestLastReprocess:
     def test_a_compaction_drops_what_is_kept_once_its_time_is_over(self, lasting):
         reprocess_with_less(lasting)
         enter(lasting.conn, "flights", Phase.SWAPPED, Phase.SETTLED)
-        lasting.conn.execute("UPDATE tidemark.reprocess SET keep_until = now() - interval '1 s'")
+        lasting.conn.execute("UPDATE tidegauge.reprocess SET keep_until = now() - interval '1 s'")
 
         call_command("compact", SPECS[0].name, stdout=StringIO(), stderr=StringIO())
 
         assert queries.pipeline("flights").last_reprocess.kept_until is None
-        kept = lasting.conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'tidemark_kept_state'")
+        kept = lasting.conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'tidegauge_kept_state'")
         assert kept.fetchall() == []

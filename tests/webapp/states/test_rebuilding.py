@@ -36,7 +36,7 @@ def called(*words):
 
 def test_lost_rows_come_back_from_the_changelog(idle):
     before = answers(idle.conn)
-    idle.conn.execute(f"DELETE FROM tidemark_state.{CARRIERS} WHERE carrier > 'C05'")
+    idle.conn.execute(f"DELETE FROM tidegauge_state.{CARRIERS} WHERE carrier > 'C05'")
 
     out, err = called(CARRIERS)
 
@@ -74,7 +74,7 @@ def test_what_a_dead_driver_left_of_an_open_batch_does_not_stand_in_the_way(last
 
 def test_a_rebuild_that_was_cut_short_goes_on_where_it_was(idle):
     before = answers(idle.conn)
-    idle.conn.execute(f"TRUNCATE tidemark_state.{CARRIERS}")
+    idle.conn.execute(f"TRUNCATE tidegauge_state.{CARRIERS}")
     run = rebuild_state(state=CARRIERS, to="postgres", requested_by="ann")
     last = [next(run) for _ in range(2)][-1].last_key
     run.close()

@@ -85,10 +85,10 @@ def test_while_a_batch_is_open_its_clock_decides_not_the_walls(views):
     views.commit({"home": 5})
     views.age(timedelta(minutes=50))
     views.begin()
-    for page in client(60.0).scan_iter(f"tidemark:{{{views.name}}}:row:*"):
+    for page in client(60.0).scan_iter(f"tidegauge:{{{views.name}}}:row:*"):
         client(60.0).hincrby(page, "updated_at", -(timedelta(minutes=20) // timedelta(microseconds=1)))
     views.conn.execute(
-        "UPDATE tidemark.pipeline SET open_time = open_time - interval '40 minutes' WHERE name = %s", [views.name]
+        "UPDATE tidegauge.pipeline SET open_time = open_time - interval '40 minutes' WHERE name = %s", [views.name]
     )
 
     assert expired(views) == 0
@@ -210,7 +210,7 @@ def test_the_page_of_a_state_in_redis_shows_its_entries(views, reader):
     assert "page 39" not in entries
     assert entries.index("page 19") < entries.index("page 18")
     assert "<dt>Stored in</dt><dd>redis</dd>" in page
-    assert "tidemark_live" not in page
+    assert "tidegauge_live" not in page
 
 
 def test_the_page_of_a_global_state_in_redis_shows_its_value(connection, reader):

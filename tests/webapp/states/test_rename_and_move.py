@@ -1,4 +1,4 @@
-"""`tidemark rename` and `tidemark move`, and what follows them: API keys, folders, answers."""
+"""`tidegauge rename` and `tidegauge move`, and what follows them: API keys, folders, answers."""
 
 from io import StringIO
 
@@ -19,11 +19,11 @@ CARRIERS = BY_CARRIER.name
 def stopped(lasting):
     lasting.die()
     # Other tests rebuild the state in Redis.
-    redis(5).unlink("none", *redis(5).scan_iter(f"tidemark:{{{CARRIERS}}}:*", count=1000))
+    redis(5).unlink("none", *redis(5).scan_iter(f"tidegauge:{{{CARRIERS}}}:*", count=1000))
     yield lasting
     for name in ("per_carrier",):
-        lasting.conn.execute(f"DROP VIEW IF EXISTS tidemark_live.{name}")
-        lasting.conn.execute(f"DROP TABLE IF EXISTS tidemark_state.{name}, tidemark_changelog.{name}")
+        lasting.conn.execute(f"DROP VIEW IF EXISTS tidegauge_live.{name}")
+        lasting.conn.execute(f"DROP TABLE IF EXISTS tidegauge_state.{name}, tidegauge_changelog.{name}")
 
 
 def called(*words):
@@ -48,7 +48,7 @@ def test_a_renamed_state_answers_under_its_new_name_to_the_keys_that_were_restri
 
 
 def test_a_renamed_pipeline_takes_its_default_checkpoint_along(stopped, client, tmp_path, monkeypatch):
-    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEGAUGE_HOME", str(tmp_path))
     (data_dir() / "checkpoints" / "flights").mkdir(parents=True)
     (data_dir() / "input" / "flights").mkdir(parents=True)
 

@@ -1,4 +1,4 @@
-"""`tidemark retire`, and what the API and the dashboard say of what was retired."""
+"""`tidegauge retire`, and what the API and the dashboard say of what was retired."""
 
 import json
 import re
@@ -84,7 +84,7 @@ def test_an_api_key_that_may_not_see_a_state_does_not_learn_of_its_end(stopped, 
 def test_nothing_goes_without_a_yes(stopped):
     with pytest.raises(CommandError, match="there is no terminal to confirm it; run it with --yes"):
         retire(CARRIERS, "--drop")
-    assert stopped.conn.execute(f"SELECT count(*) FROM tidemark_live.{CARRIERS}").fetchone() == (60,)
+    assert stopped.conn.execute(f"SELECT count(*) FROM tidegauge_live.{CARRIERS}").fetchone() == (60,)
 
 
 def test_a_state_that_is_declared_or_looked_up_in_is_not_retired(stopped, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_pipeline_goes_with_its_checkpoint_and_what_is_not_ours_stays(stopped,
     ]
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     for spec in SPECS:
-        assert stopped.conn.execute("SELECT to_regclass(%s)", [f"tidemark_state.{spec.name}"]).fetchone() == (None,)
+        assert stopped.conn.execute("SELECT to_regclass(%s)", [f"tidegauge_state.{spec.name}"]).fetchone() == (None,)
     with pytest.raises(CommandError, match="pipeline 'flights' was retired"):
         retire(*command)
 
@@ -156,13 +156,13 @@ def test_the_slot_and_publication_of_a_pipeline_go_with_it_also_after_a_crash(st
     assert stopped.conn.execute("SELECT count(*) FROM pg_publication WHERE pubname = 'retired_flown'").fetchone() == (
         0,
     )
-    assert stopped.conn.execute(f"SELECT count(*) FROM tidemark_live.{CARRIERS}").fetchone() == (60,)
+    assert stopped.conn.execute(f"SELECT count(*) FROM tidegauge_live.{CARRIERS}").fetchone() == (60,)
     stopped.conn.execute("DROP TABLE flown")
 
 
 def test_the_sql_of_the_page_drops_the_slot_of_a_pipeline_that_nobody_declares_any_more(stopped):
     url = stopped.conn.info.dsn + f" password={stopped.conn.info.password}"
-    source = PostgresChanges("flown", url=url, slot="tidemark_public_orders")
+    source = PostgresChanges("flown", url=url, slot="tidegauge_public_orders")
     stopped.conn.execute("DROP TABLE IF EXISTS flown; CREATE TABLE flown (id int PRIMARY KEY)")
     Slot(stopped.conn, source.slot, source.publication).create(source._table, truncates=True)
 

@@ -20,7 +20,7 @@ def commit(flights, at: datetime, seconds: float = 2.0, rows: int = 10, **figure
     durations = {"addBatch": 1000 * seconds / 2, "queryPlanning": 100}
     record_metrics(flights.conn, batch, {"duration_ms": durations})
     flights.conn.execute(
-        "UPDATE tidemark.batch SET started_at = %(begun)s, batch_time = %(begun)s, committed_at = %(at)s "
+        "UPDATE tidegauge.batch SET started_at = %(begun)s, batch_time = %(begun)s, committed_at = %(at)s "
         "WHERE txid = %(txid)s",
         {"begun": at - timedelta(seconds=seconds), "at": at, "txid": batch.txid},
     )
@@ -133,8 +133,8 @@ class TestPipelineSeries:
     ):
         for second in range(60):
             commit(flights, after(second))
-        flights.conn.execute("DELETE FROM tidemark.batch WHERE txid < 8")
-        flights.conn.execute("DELETE FROM tidemark.batch WHERE txid IN (30, 31, 32)")
+        flights.conn.execute("DELETE FROM tidegauge.batch WHERE txid < 8")
+        flights.conn.execute("DELETE FROM tidegauge.batch WHERE txid IN (30, 31, 32)")
 
         found = pipeline_series("flights", Range(after(since), after(until), 10))
 

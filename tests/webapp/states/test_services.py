@@ -101,7 +101,7 @@ class TestRequest:
 
 class TestRun:
     def test_compaction_trims_the_changelog_and_tells_what_it_did(self, lasting, settings):
-        settings.TIDEMARK_CHANGELOG_KEEP_HOURS = 0
+        settings.TIDEGAUGE_CHANGELOG_KEEP_HOURS = 0
         lasting.commit({("EWR", "C00"): 1})
 
         run = maintain_now(kind="compaction", state=CARRIERS, requested_by="ann")
@@ -114,7 +114,7 @@ class TestRun:
         assert run.requested_at <= run.started_at <= run.finished_at
 
     def test_the_changelog_is_kept_as_long_as_the_setting_says(self, lasting, settings):
-        settings.TIDEMARK_CHANGELOG_KEEP_HOURS = 168
+        settings.TIDEGAUGE_CHANGELOG_KEEP_HOURS = 168
         lasting.commit({("EWR", "C00"): 1})
 
         run = maintain_now(kind="compaction", state=CARRIERS, requested_by="ann")
@@ -123,7 +123,7 @@ class TestRun:
 
     def test_expiry_frees_the_rows_past_their_time(self, lasting):
         lasting.conn.execute(
-            f"UPDATE tidemark_state.{CARRIERS} SET updated_at = updated_at - interval '401 days' WHERE origin = 'JFK'"
+            f"UPDATE tidegauge_state.{CARRIERS} SET updated_at = updated_at - interval '401 days' WHERE origin = 'JFK'"
         )
 
         run = maintain_now(kind="expiry", state=CARRIERS, requested_by="ann")
@@ -150,14 +150,14 @@ class TestRun:
         assert run.after == run.before
 
     def test_a_failed_run_says_why(self, lasting):
-        lasting.conn.execute(f"ALTER TABLE tidemark_changelog.{CARRIERS} RENAME TO gone")
+        lasting.conn.execute(f"ALTER TABLE tidegauge_changelog.{CARRIERS} RENAME TO gone")
         try:
             run = maintain_now(kind="compaction", state=CARRIERS, requested_by="ann")
         finally:
-            lasting.conn.execute(f"ALTER TABLE tidemark_changelog.gone RENAME TO {CARRIERS}")
+            lasting.conn.execute(f"ALTER TABLE tidegauge_changelog.gone RENAME TO {CARRIERS}")
 
         assert run.status == "failed"
-        assert run.error.startswith('UndefinedTable: relation "tidemark_changelog.flights_by_carrier" does not exist')
+        assert run.error.startswith('UndefinedTable: relation "tidegauge_changelog.flights_by_carrier" does not exist')
 
     def test_a_task_that_comes_twice_changes_nothing(self, lasting):
         run = maintain_now(kind="expiry", state=CARRIERS, requested_by="ann")
@@ -296,7 +296,7 @@ class TestSchedule:
         assert queue_length() == 1
 
     def test_old_runs_are_forgotten(self, lasting, settings):
-        settings.TIDEMARK_RUNS_KEEP_DAYS = 30
+        settings.TIDEGAUGE_RUNS_KEEP_DAYS = 30
         old = make_run(status="done", finished_at=timezone.now() - timedelta(days=31))
         kept = make_run(status="done", finished_at=timezone.now() - timedelta(days=29))
 

@@ -69,7 +69,7 @@ def run(lasting, language, tmp_path):
             return in_psql(made["SQL"])
         ran = subprocess.run(
             [*PROGRAMS[language], made[language]],
-            env={"TIDEMARK_API_KEY": key, "PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": "/"},
+            env={"TIDEGAUGE_API_KEY": key, "PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": "/"},
             cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert (ran.returncode != 0, ran.stderr != "") == (fails, fails), ran.stderr

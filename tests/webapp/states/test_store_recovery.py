@@ -29,7 +29,7 @@ def server(tmp_path):
 @pytest.fixture
 def feed(transactional_db, server, monkeypatch):
     """A state with a changelog in a Redis of its own; page `a` was counted in batches 1 and 2."""
-    monkeypatch.setenv("TIDEMARK_REDIS_URL", server.url)
+    monkeypatch.setenv("TIDEGAUGE_REDIS_URL", server.url)
     readers.clear_cache()
     name = f"views_{uuid4().hex[:8]}"
     spec = StateSpec(name, key={"page": "text"}, measures={"n": Count()}, backend="redis", changelog=True)
@@ -66,7 +66,7 @@ def ahead(feed):
 def dropped(feed):
     feed.run(views(("a", 1), ("b", 1)))
     feed.server.client.delete(*[key for key in keys_of(feed.server.client, feed.spec) if b"row:" in key])
-    feed.server.client.hdel(f"tidemark:{{{feed.spec.name}}}:guard", "counted")
+    feed.server.client.hdel(f"tidegauge:{{{feed.spec.name}}}:guard", "counted")
 
 
 def evicts(feed):
@@ -86,7 +86,7 @@ def has_no_file(feed):
     feed.run(views(("a", 1), ("b", 1)))
     feed.server.client.config_set("appendonly", "no")
     feed.restart()
-    row = feed.conn.execute("SELECT warning FROM tidemark.state WHERE name = %s", [feed.spec.name]).fetchone()
+    row = feed.conn.execute("SELECT warning FROM tidegauge.state WHERE name = %s", [feed.spec.name]).fetchone()
     raise BackendSetupError(row[0])
 
 

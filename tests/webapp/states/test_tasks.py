@@ -22,7 +22,7 @@ pytestmark = pytest.mark.processes
 
 wait_until = partial(eventually, seconds=60)
 
-APPENDED_AT = "SELECT appended_at FROM tidemark.synchronizer"
+APPENDED_AT = "SELECT appended_at FROM tidegauge.synchronizer"
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_worker_is_listed_until_it_ends(worker, lasting):
 def test_the_run_of_a_killed_worker_is_marked_as_failed(worker, lasting):
     with lasting.conn.transaction():
         # The run cannot get past its first page while a batch holds the ledger's row.
-        lasting.conn.execute("SELECT FROM tidemark.pipeline FOR UPDATE")
+        lasting.conn.execute("SELECT FROM tidegauge.pipeline FOR UPDATE")
         run = request_maintenance(kind="expiry", state=CARRIERS, requested_by="ann")
         wait_until(lambda: reloaded(run).before)
         os.killpg(worker.pid, signal.SIGKILL)

@@ -81,7 +81,7 @@ def test_the_worst_come_first_and_those_that_are_well_keep_their_order(well):
 class TestLag:
     def test_input_of_the_open_batch_is_not_counted_yet(self, filled):
         filled.open({("JFK", "C00"): 5})
-        filled.conn.execute("UPDATE tidemark.pipeline SET open_time = now() - interval '16 minutes'")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET open_time = now() - interval '16 minutes'")
 
         found = queries.pipeline("flights")
 
@@ -117,7 +117,7 @@ class TestLag:
 class TestRejectedShare:
     def test_it_is_that_of_recent_batches(self, flights):
         flights.commit({("JFK", "C00"): 8}, [LETTER] * 8)
-        flights.conn.execute("UPDATE tidemark.batch SET committed_at = now() - interval '2 days'")
+        flights.conn.execute("UPDATE tidegauge.batch SET committed_at = now() - interval '2 days'")
         flights.commit({("JFK", "C00"): 30}, [LETTER] * 10)
         flights.commit({("JFK", "C00"): 10})
 
@@ -175,7 +175,7 @@ class TestPages:
         oldest = datetime.now(UTC) - timedelta(seconds=90)
         filled.report("running", pending={"count": 1, "unit": "files", "oldest": oldest.isoformat()})
         shown = reader.get("/").context["poll"]
-        settings.TIDEMARK_STALE_AFTER_SECONDS = 60
+        settings.TIDEGAUGE_STALE_AFTER_SECONDS = 60
 
         answer = reader.get(f"/?v={shown[6:-2]}", headers={"HX-Request": "true"})
 

@@ -1,12 +1,12 @@
 // A program of a user, over generated clients: prints what each step got, as JSON by the name of the step.
 import { client as saved } from "./saved/client.gen.js";
 import { share } from "./saved/index.js";
-import { client } from "./tidemark/client.gen.js";
-import { type Entry, followState, getKey, listEntries, type Problem, type QueryRequest, queryState, queryStates } from "./tidemark/index.js";
+import { client } from "./tidegauge/client.gen.js";
+import { type Entry, followState, getKey, listEntries, type Problem, type QueryRequest, queryState, queryStates } from "./tidegauge/index.js";
 
-const { TIDEMARK_URL, TIDEMARK_EVENTS_URL, TIDEMARK_API_KEY } = process.env;
-const headers = { Authorization: `Bearer ${TIDEMARK_API_KEY}` };
-for (const each of [client, saved]) each.setConfig({ baseUrl: TIDEMARK_URL!, headers });
+const { TIDEGAUGE_URL, TIDEGAUGE_EVENTS_URL, TIDEGAUGE_API_KEY } = process.env;
+const headers = { Authorization: `Bearer ${TIDEGAUGE_API_KEY}` };
+for (const each of [client, saved]) each.setConfig({ baseUrl: TIDEGAUGE_URL!, headers });
 
 const path = { name: "flights_by_carrier" };
 
@@ -86,7 +86,7 @@ async function refusedParameter() {
 async function events() {
   const stop = new AbortController();
   const query = { keys: JSON.stringify([["JFK", "C01"]]), measures: "flights" };
-  const { stream } = await followState({ baseUrl: TIDEMARK_EVENTS_URL!, path, query, signal: stop.signal });
+  const { stream } = await followState({ baseUrl: TIDEGAUGE_EVENTS_URL!, path, query, signal: stop.signal });
   for await (const event of stream) {
     stop.abort();
     return "results" in event ? { txid: event.txid, results: event.results } : event;

@@ -16,7 +16,7 @@ LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
 
 @pytest.fixture
 def loopback(settings) -> None:
-    settings.TIDEMARK_WEBHOOK_NETWORKS = LOOPBACK
+    settings.TIDEGAUGE_WEBHOOK_NETWORKS = LOOPBACK
 
 
 @pytest.fixture

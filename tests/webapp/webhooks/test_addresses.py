@@ -33,7 +33,7 @@ def test_a_public_address_is_allowed(address):
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203"])
 def test_an_address_of_a_network_in_the_settings_is_allowed(address, settings):
-    settings.TIDEMARK_WEBHOOK_NETWORKS = [ip_network("10.1.0.0/16")]
+    settings.TIDEGAUGE_WEBHOOK_NETWORKS = [ip_network("10.1.0.0/16")]
 
     check_address(HTTPS, ip_address(address))
     check_address(httpx.URL("http://hook.example"), ip_address(address))
@@ -42,7 +42,7 @@ def test_an_address_of_a_network_in_the_settings_is_allowed(address, settings):
 
 
 def test_a_public_address_is_not_sent_to_in_clear_text(settings):
-    settings.TIDEMARK_WEBHOOK_NETWORKS = [ip_network("10.1.0.0/16")]
+    settings.TIDEGAUGE_WEBHOOK_NETWORKS = [ip_network("10.1.0.0/16")]
 
     with pytest.raises(AddressError, match="http://"):
         check_address(httpx.URL("http://hook.example"), ip_address("8.8.8.8"))

@@ -55,7 +55,7 @@ def test_of_some_keys_only_batches_that_changed_one_are_told(filled, webhook, fi
 
 
 def test_a_batch_of_too_many_keys_is_told_without_them(filled, webhook, settings):
-    settings.TIDEMARK_EVENTS_MAX_CHANGES = 1
+    settings.TIDEGAUGE_EVENTS_MAX_CHANGES = 1
     made = webhook("commit", states=[STATE], key_prefix=["JFK"])
 
     batch = filled.commit({("JFK", "AA"): 1, ("JFK", "UA"): 1})
@@ -67,7 +67,7 @@ def test_a_batch_of_too_many_keys_is_told_without_them(filled, webhook, settings
 
 
 def test_the_lookup_of_a_message_answers(filled, webhook, settings, admin_client):
-    settings.TIDEMARK_EVENTS_MAX_CHANGES = 1
+    settings.TIDEGAUGE_EVENTS_MAX_CHANGES = 1
     made = webhook("commit", states=[STATE], key_prefix=["JFK"])
     filled.commit({("JFK", "AA"): 1, ("JFK", "UA"): 1})
     [document] = told(made)
@@ -103,7 +103,7 @@ class TestResets:
         return webhook("commit", states=[STATE])
 
     def test_a_ledger_of_another_epoch(self, filled, made):
-        filled.conn.execute("UPDATE tidemark.pipeline SET epoch = 'ffffffffffffffff'")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET epoch = 'ffffffffffffffff'")
 
         [document] = told(made)
 
@@ -113,7 +113,7 @@ class TestResets:
         assert len(told(made)) == 1
 
     def test_a_ledger_that_went_back(self, filled, made):
-        filled.conn.execute("UPDATE tidemark.pipeline SET committed_txid = 1")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET committed_txid = 1")
 
         [document] = told(made)
 
@@ -121,15 +121,15 @@ class TestResets:
         assert "it was reverted" in document["data"]["reason"]
 
     def test_a_batch_that_was_committed_again(self, filled, made):
-        filled.conn.execute("UPDATE tidemark.pipeline SET committed_attempt = committed_attempt + 1")
-        filled.conn.execute("UPDATE tidemark.batch SET attempt = attempt + 1 WHERE txid = 2")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET committed_attempt = committed_attempt + 1")
+        filled.conn.execute("UPDATE tidegauge.batch SET attempt = attempt + 1 WHERE txid = 2")
 
         assert "was replayed" in told(made)[0]["data"]["reason"]
 
     def test_history_that_compaction_has_dropped(self, filled, made):
         filled.commit({("JFK", "AA"): 1})
         filled.commit({("JFK", "AA"): 1})
-        filled.conn.execute("UPDATE tidemark.state SET oldest_txid = 4 WHERE name = %s", [STATE])
+        filled.conn.execute("UPDATE tidegauge.state SET oldest_txid = 4 WHERE name = %s", [STATE])
 
         [document] = told(made)
 
@@ -137,16 +137,16 @@ class TestResets:
         assert "no longer on hand" in document["data"]["reason"]
 
     def test_more_batches_than_are_caught_up_on(self, filled, made, settings):
-        settings.TIDEMARK_EVENTS_MAX_BATCHES = 2
+        settings.TIDEGAUGE_EVENTS_MAX_BATCHES = 2
         for _ in range(3):
             filled.commit({("JFK", "AA"): 1})
 
         assert "more than 2 batches" in told(made)[0]["data"]["reason"]
 
     def test_commits_are_told_on_after_it(self, filled, made):
-        filled.conn.execute("UPDATE tidemark.pipeline SET epoch = 'ffffffffffffffff'")
+        filled.conn.execute("UPDATE tidegauge.pipeline SET epoch = 'ffffffffffffffff'")
         told(made)
-        filled.conn.execute("UPDATE tidemark.state SET version = version + 1")
+        filled.conn.execute("UPDATE tidegauge.state SET version = version + 1")
         told(made)
 
         assert [each["type"] for each in told(made)] == ["commit.reset", "commit.reset"]

@@ -133,7 +133,7 @@ def test_a_webhook_that_fails_rests_and_others_go_on(webhook, receiving, monkeyp
 
 
 def test_silent_receivers_do_not_hold_up_the_others(webhook, receiving, settings, monkeypatch):
-    settings.TIDEMARK_WEBHOOK_SECONDS = 2
+    settings.TIDEGAUGE_WEBHOOK_SECONDS = 2
     monkeypatch.setattr(outbox, "FIRST_REST", outbox.LONGEST_REST)
     with receiver() as silent:
         silent.hold.clear()
@@ -200,7 +200,7 @@ def test_a_message_whose_webhook_was_deleted_meanwhile_is_forgotten(webhook):
 def test_old_messages_are_deleted_and_pending_ones_kept(webhook, receiving, settings):
     made = webhook()
     old, young, pending = messages(made, 3)
-    long_ago = timezone.now() - timedelta(days=settings.TIDEMARK_WEBHOOK_KEEP_DAYS + 1)
+    long_ago = timezone.now() - timedelta(days=settings.TIDEGAUGE_WEBHOOK_KEEP_DAYS + 1)
     Delivery.objects.filter(pk__in=[old.pk, young.pk]).update(status="delivered", finished_at=timezone.now())
     Delivery.objects.filter(pk=old.pk).update(finished_at=long_ago, created_at=long_ago)
     Delivery.objects.filter(pk=pending.pk).update(created_at=long_ago)

@@ -81,7 +81,7 @@ def test_an_address_of_ipv6_is_written_as_one(webhook):
 
 def test_a_name_of_loopback_is_not_sent_to(webhook, receiving, settings):
     made = webhook(url=f"https://localhost:{receiving.port}/")
-    settings.TIDEMARK_WEBHOOK_NETWORKS = []
+    settings.TIDEGAUGE_WEBHOOK_NETWORKS = []
 
     result = sending.attempt(message_for(made))
 
@@ -132,7 +132,7 @@ def test_the_path_of_the_url_is_in_no_log(webhook, receiving):
 
 
 def test_a_silent_receiver_ends_with_the_time_for_an_attempt(webhook, receiving, settings):
-    settings.TIDEMARK_WEBHOOK_SECONDS = 0.2
+    settings.TIDEGAUGE_WEBHOOK_SECONDS = 0.2
     receiving.hold.clear()
 
     result = sending.attempt(message_for(webhook()))
@@ -141,7 +141,7 @@ def test_a_silent_receiver_ends_with_the_time_for_an_attempt(webhook, receiving,
 
 
 def test_a_receiver_that_sends_a_byte_now_and_then_ends_with_it_too(webhook, settings):
-    settings.TIDEMARK_WEBHOOK_SECONDS = 0.5
+    settings.TIDEGAUGE_WEBHOOK_SECONDS = 0.5
     with dripping(b"HTTP/1.1 200 OK\r\nx-header: ") as port:
         result = sending.attempt(message_for(webhook(url=f"http://127.0.0.1:{port}/")))
 

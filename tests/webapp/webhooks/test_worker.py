@@ -24,8 +24,8 @@ def work(lasting, loopback) -> Iterator[Callable[[], subprocess.Popen]]:
     environ = {
         **os.environ,
         "DATABASE_URL": database_url(),
-        "TIDEMARK_WEBHOOK_NETWORKS": "127.0.0.0/8",
-        "TIDEMARK_WEBHOOK_SECONDS": "600",
+        "TIDEGAUGE_WEBHOOK_NETWORKS": "127.0.0.0/8",
+        "TIDEGAUGE_WEBHOOK_SECONDS": "600",
     }
     command = [sys.executable, "-m", "celery", "-A", "webapp", "worker", "--concurrency=1", "--without-mingle"]
     with ExitStack() as stack:

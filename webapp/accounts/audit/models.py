@@ -1,4 +1,4 @@
-"""Audit entries: written by `audit.services.record`, never changed, deleted after TIDEMARK_AUDIT_KEEP_DAYS."""
+"""Audit entries: written by `audit.services.record`, never changed, deleted after TIDEGAUGE_AUDIT_KEEP_DAYS."""
 
 from django.db import models
 from django.db.models.functions import Now

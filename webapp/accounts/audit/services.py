@@ -36,6 +36,6 @@ def record_command(action: str, target: str, *, by: str, **detail: Any) -> None:
 
 
 def forget_old_entries() -> int:
-    """Delete entries older than TIDEMARK_AUDIT_KEEP_DAYS and return their number. Part of the schedule."""
-    horizon = timezone.now() - timedelta(days=settings.TIDEMARK_AUDIT_KEEP_DAYS)
+    """Delete entries older than TIDEGAUGE_AUDIT_KEEP_DAYS and return their number. Part of the schedule."""
+    horizon = timezone.now() - timedelta(days=settings.TIDEGAUGE_AUDIT_KEEP_DAYS)
     return AuditEntry.objects.filter(at__lt=horizon).delete()[0]

@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        # Where the user is called `tidemark`, these tables are in the schema that states creates.
+        # Where the user is called `tidegauge`, these tables are in the schema that states creates.
         ("states", "0015_pipeline_limits"),
     ]
 

@@ -17,7 +17,7 @@ def add_schedule(apps, schema_editor):
     defaults = {"task": "alerts.check", "interval": schedule, "expire_seconds": EVERY_SECONDS}
     task.objects.get_or_create(name=NAME, defaults=defaults)
     # From here on a schedule that does not run is a problem.
-    apps.get_model("tidemark_alerts", "LastCheck").objects.get_or_create(pk=1, defaults={"at": timezone.now()})
+    apps.get_model("tidegauge_alerts", "LastCheck").objects.get_or_create(pk=1, defaults={"at": timezone.now()})
 
 
 def remove_schedule(apps, schema_editor):
@@ -26,7 +26,7 @@ def remove_schedule(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tidemark_alerts", "0001_initial"),
+        ("tidegauge_alerts", "0001_initial"),
         ("django_celery_beat", "0019_alter_periodictasks_options"),
     ]
 

@@ -9,7 +9,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tidemark_alerts", "0002_schedule"),
+        ("tidegauge_alerts", "0002_schedule"),
         ("webhooks", "0003_alerts"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -74,7 +74,7 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="silences",
-                        to="tidemark_alerts.alertrule",
+                        to="tidegauge_alerts.alertrule",
                     ),
                 ),
             ],
@@ -99,7 +99,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="alerts",
-                        to="tidemark_alerts.alertrule",
+                        to="tidegauge_alerts.alertrule",
                     ),
                 ),
             ],
@@ -143,7 +143,7 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="notices",
-                        to="tidemark_alerts.alertrule",
+                        to="tidegauge_alerts.alertrule",
                     ),
                 ),
             ],

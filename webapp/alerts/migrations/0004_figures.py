@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tidemark_alerts", "0003_rules"),
+        ("tidegauge_alerts", "0003_rules"),
     ]
 
     operations = [

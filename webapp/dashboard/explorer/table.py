@@ -73,7 +73,7 @@ def entries_table(reader: Reader, question: Question, prefix: Key, as_of: int | 
         after=question.position,
         # One more than is shown, to know whether there is a next page.
         limit=question.limit + 1,
-        most_sorted=settings.TIDEMARK_SORT_MAX_KEYS,
+        most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
         measures=measures,
         as_of=as_of,
     )

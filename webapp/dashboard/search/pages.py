@@ -89,7 +89,7 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
 
 def documentation() -> Iterator[Result]:
     """Yield the sections of the documentation, where it is known where its site is."""
-    if settings.TIDEMARK_DOCS_URL:
+    if settings.TIDEGAUGE_DOCS_URL:
         for heading in headings():
             note = "documentation" if heading.title == heading.page else heading.page
-            yield Result(heading.title, note, f"{settings.TIDEMARK_DOCS_URL}/{heading.path}")
+            yield Result(heading.title, note, f"{settings.TIDEGAUGE_DOCS_URL}/{heading.path}")

@@ -170,15 +170,15 @@ def _note(is_partial: bool, states: int) -> str:
 
 PIPELINES = """
 SELECT p.name, p.description, coalesce(wanted.paused, false) AS is_paused,
-       EXISTS (SELECT FROM tidemark.dead_letter l WHERE l.pipeline = p.name) AS has_dead_letters
-FROM tidemark.pipeline p LEFT JOIN tidemark.pipeline_wish wanted ON wanted.pipeline = p.name
+       EXISTS (SELECT FROM tidegauge.dead_letter l WHERE l.pipeline = p.name) AS has_dead_letters
+FROM tidegauge.pipeline p LEFT JOIN tidegauge.pipeline_wish wanted ON wanted.pipeline = p.name
 WHERE p.reprocesses IS NULL ORDER BY p.name
 """
 
-STATES = "SELECT name, pipeline, definition, ttl FROM tidemark.state ORDER BY name"
+STATES = "SELECT name, pipeline, definition, ttl FROM tidegauge.state ORDER BY name"
 
 BATCHES = """
 SELECT b.pipeline, b.txid <= p.committed_txid AS is_committed, b.batch_time AT TIME ZONE 'UTC' AS batch_time
-FROM tidemark.batch b JOIN tidemark.pipeline p ON p.name = b.pipeline
+FROM tidegauge.batch b JOIN tidegauge.pipeline p ON p.name = b.pipeline
 WHERE b.pipeline = ANY(%(pipelines)s) AND b.txid = %(txid)s ORDER BY b.pipeline LIMIT %(limit)s
 """

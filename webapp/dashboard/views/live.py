@@ -138,7 +138,7 @@ def page(
         "layout": "dashboard/part.html" if is_part else "dashboard/base.html",
         "poll": orjson.dumps({**query, "v": _whole(request, version)}).decode(),
         "refresh_seconds": 1 + rows // ROWS_PER_SECOND,
-        "commits_url": f"{settings.TIDEMARK_EVENTS_URL}/events/tide",
+        "commits_url": f"{settings.TIDEGAUGE_EVENTS_URL}/events/tide",
         "now": now(),
         "busy": busy,
     }

@@ -187,7 +187,7 @@ def lookup(request, name):
     shown: dict[str, Any] = {"text": text, "as_of": asked_batch, "is_shared": request.method != "POST"}
     try:
         as_of = whole_number(asked_batch)
-        found = look_up_pasted(reader, text, scope, limit=settings.TIDEMARK_LOOKUP_MAX_KEYS, as_of=as_of)
+        found = look_up_pasted(reader, text, scope, limit=settings.TIDEGAUGE_LOOKUP_MAX_KEYS, as_of=as_of)
         keys = [line.key for line in found.lines if line.status != "invalid"]
         shown |= {"lookup": found, "snippets": api_panel.of_keys(request, reader.spec, keys, as_of)}
     except (*REFUSED, OutsideError, TooManyKeysError) as error:

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        # Where the user is called `tidemark`, this table is in the schema that states creates.
+        # Where the user is called `tidegauge`, this table is in the schema that states creates.
         ("states", "0015_pipeline_limits"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

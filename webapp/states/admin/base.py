@@ -21,7 +21,7 @@ from webapp.states.confirmation import Confirmation, is_confirmed
 
 # The sidebar and the front page, by model: title, icon, description.
 GROUPS = {
-    "Tidemark": {
+    "Tidegauge": {
         "states.pipeline": ("Pipelines", "water", "Status and progress; pause and resume."),
         "states.state": ("States", "table_rows", "Size and retention; compact, expire, change."),
         "states.batch": ("Batches", "layers", "Rows, duration and attempts of each batch."),
@@ -35,17 +35,17 @@ GROUPS = {
             "cleaning_services",
             "Progress of compactions and expiries.",
         ),
-        "tidemark_saved_views.savedview": ("Saved views", "bookmarks", "Questions of the explorer, named by people."),
+        "tidegauge_saved_views.savedview": ("Saved views", "bookmarks", "Questions of the explorer, named by people."),
     },
     "Alerts": {
-        "tidemark_alerts.alertrule": (
+        "tidegauge_alerts.alertrule": (
             "Rules",
             "notifications_active",
             "Which problems are reported to which addresses.",
         ),
-        "tidemark_alerts.alert": ("Alerts", "crisis_alert", "What the rules have found, and when it was over."),
-        "tidemark_alerts.silence": ("Silences", "notifications_off", "Times in which nobody is told."),
-        "tidemark_alerts.notice": ("Messages", "mail", "What was sent about alerts, and the result."),
+        "tidegauge_alerts.alert": ("Alerts", "crisis_alert", "What the rules have found, and when it was over."),
+        "tidegauge_alerts.silence": ("Silences", "notifications_off", "Times in which nobody is told."),
+        "tidegauge_alerts.notice": ("Messages", "mail", "What was sent about alerts, and the result."),
         "states.pipelinelimits": ("Limits", "speed", "Lag and share of dead letters that a pipeline may have."),
     },
     "Serving": {

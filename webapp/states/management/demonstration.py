@@ -86,7 +86,7 @@ def prepare(*, with_flights: bool = True) -> None:
     if free < NEEDED_BYTES:
         raise RuntimeSetupError(
             f"{str(data_dir())!r} has {free // 1_000_000} MB free and the demo needs {NEEDED_BYTES // 1_000_000} MB; "
-            "make room, or set TIDEMARK_HOME to a folder on another disk"
+            "make room, or set TIDEGAUGE_HOME to a folder on another disk"
         )
     call_command("migrate", verbosity=0)
     if with_flights:
@@ -162,23 +162,23 @@ def start_children(
     logs = data_dir() / "logs"
     python = sys.executable
     # Compaction keeps a week of history by default; in the demo it should have an effect at once.
-    os.environ.setdefault("TIDEMARK_CHANGELOG_KEEP_HOURS", "0")
+    os.environ.setdefault("TIDEGAUGE_CHANGELOG_KEEP_HOURS", "0")
     if not references:
         # A year of input is there from the start, so its last day waits for as long as all take.
-        os.environ.setdefault("TIDEMARK_STALE_AFTER_SECONDS", "3600")
+        os.environ.setdefault("TIDEGAUGE_STALE_AFTER_SECONDS", "3600")
     # People read these logs.
     os.environ.setdefault("LOG_FORMAT", "text")
     os.environ.setdefault("GRANIAN_LOG_CONFIG", str(REPOSITORY / "webapp" / "core" / "granian.json"))
     events_port = port + 1 if is_free(port + 1) else free_port()
-    os.environ["TIDEMARK_EVENTS_URL"] = f"http://127.0.0.1:{events_port}"
-    os.environ["TIDEMARK_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"
+    os.environ["TIDEGAUGE_EVENTS_URL"] = f"http://127.0.0.1:{events_port}"
+    os.environ["TIDEGAUGE_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"
     project = Path.cwd()
     os.chdir(project_dir())
     granian = [python, "-m", "granian", "--host", "127.0.0.1", "--workers", "1", "--port"]
     worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
     beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
     # Where the pipelines' modules are; `-m` finds a checkout from its own folder alone.
-    program = [str(REPOSITORY / "manage.py")] if is_checkout() else ["-m", "tidemark"]
+    program = [str(REPOSITORY / "manage.py")] if is_checkout() else ["-m", "tidegauge"]
     pipelines = references or [FLIGHTS, AIRCRAFT, "--input", str(input_folder())]
     pipeline = [python, *program, "run_pipeline", *pipelines]
     return [
@@ -206,7 +206,7 @@ def run_whole_input() -> dict[str, Any]:
 
     Returns `events`, `batches`, `seconds` (of the batches, without Spark's start), `events_per_second`, and `states`:
     name to `keys` and `exact`, whether every key and measure equals the recount.
-    Raises TidemarkError; errors of Spark pass through.
+    Raises TidegaugeError; errors of Spark pass through.
     """
     dsn = os.environ["DATABASE_URL"]
     pipeline = find(FLIGHTS).pipeline(input_folder(), DAYS_PER_BATCH)
@@ -260,7 +260,7 @@ def _figures(conn: psycopg.Connection) -> dict[str, Any]:
     row = conn.execute(
         "SELECT coalesce(sum(rows_in), 0)::bigint, count(*), "
         "coalesce(extract(epoch FROM sum(committed_at - started_at)), 0)::float8 "
-        "FROM tidemark.batch WHERE pipeline = %s AND committed_at IS NOT NULL",
+        "FROM tidegauge.batch WHERE pipeline = %s AND committed_at IS NOT NULL",
         [PIPELINE],
     ).fetchone()
     events, batches, seconds = row or (0, 0, 0.0)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 
 if TYPE_CHECKING:
     from webapp.states.models import MaintenanceRun
@@ -36,7 +36,7 @@ class MaintenanceCommand(BaseCommand):
         try:
             kind = MaintenanceRun.Kind(self.kind)
             run = services.maintain_now(kind=kind, state=state, requested_by=f"command {kind}")
-        except TidemarkError as error:
+        except TidegaugeError as error:
             raise CommandError(str(error)) from error
         document = run_document(run)
         self.stdout.write(json.dumps(document, default=str) if as_json else _sentence(document))

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from webapp.states import queries
 from webapp.states.queries import PipelineStatus
 
@@ -80,7 +80,7 @@ class Progress:
 
     def table(self) -> RenderableType:
         """Return the table as of now; of the last time, where the database does not answer."""
-        with suppress(DatabaseError, TidemarkError):  # the driver reports it, and tries again
+        with suppress(DatabaseError, TidegaugeError):  # the driver reports it, and tries again
             if found := self._pipelines():
                 self._shown = Group(_of_pipelines(found), _of_states(found))
         return self._shown

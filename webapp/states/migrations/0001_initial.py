@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name_plural": "batches",
-                "db_table": '"tidemark"."batch"',
+                "db_table": '"tidegauge"."batch"',
                 "ordering": ["pipeline", "-txid"],
                 "managed": False,
             },
@@ -51,7 +51,7 @@ class Migration(migrations.Migration):
                 ("at", models.DateTimeField()),
             ],
             options={
-                "db_table": '"tidemark"."dead_letter"',
+                "db_table": '"tidegauge"."dead_letter"',
                 "ordering": ["-id"],
                 "managed": False,
             },
@@ -75,7 +75,7 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField()),
             ],
             options={
-                "db_table": '"tidemark"."pipeline"',
+                "db_table": '"tidegauge"."pipeline"',
                 "ordering": ["name"],
                 "managed": False,
             },
@@ -109,7 +109,7 @@ class Migration(migrations.Migration):
                 ("error", models.TextField(default="")),
             ],
             options={
-                "db_table": '"tidemark"."maintenance_run"',
+                "db_table": '"tidegauge"."maintenance_run"',
                 "ordering": ["-id"],
                 "managed": False,
             },
@@ -127,7 +127,7 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField()),
             ],
             options={
-                "db_table": '"tidemark"."state"',
+                "db_table": '"tidegauge"."state"',
                 "ordering": ["name"],
                 "managed": False,
             },
@@ -155,7 +155,7 @@ class Migration(migrations.Migration):
                 ("updated_at", models.DateTimeField()),
             ],
             options={
-                "db_table": '"tidemark"."driver"',
+                "db_table": '"tidegauge"."driver"',
                 "managed": False,
             },
         ),

@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name_plural": "pipeline wishes",
-                "db_table": '"tidemark"."pipeline_wish"',
+                "db_table": '"tidegauge"."pipeline_wish"',
                 "managed": False,
             },
         ),

@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
             fields=[("id", models.BigIntegerField(primary_key=True, serialize=False))],
             options={
                 "verbose_name_plural": "reprocesses",
-                "db_table": '"tidemark"."reprocess"',
+                "db_table": '"tidegauge"."reprocess"',
                 "ordering": ["-id"],
                 "managed": False,
             },

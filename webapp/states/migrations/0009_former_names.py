@@ -12,6 +12,6 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Former",
             fields=[("id", models.BigIntegerField(primary_key=True, serialize=False))],
-            options={"db_table": '"tidemark"."former"', "ordering": ["-at"], "managed": False},
+            options={"db_table": '"tidegauge"."former"', "ordering": ["-at"], "managed": False},
         ),
     ]

@@ -71,7 +71,7 @@ def test_states_of_other_columns_do_not_meet(conn, fresh, backing):
 def test_a_measure_that_is_added_gets_a_table_of_its_own(conn, backing):
     with conn.transaction():
         merge(backing, 1, home=1)
-    conn.execute(f"ALTER TABLE tidemark_state.{backing.spec.name} ADD COLUMN m bigint, ADD COLUMN prev_m bigint")
+    conn.execute(f"ALTER TABLE tidegauge_state.{backing.spec.name} ADD COLUMN m bigint, ADD COLUMN prev_m bigint")
     wider = PostgresBackingMap(conn, replace(backing.spec, measures={"n": Count(), "m": Count()}))
 
     with conn.transaction():

@@ -36,7 +36,7 @@ def pages_read(conn, backing):
     pattern = f"{backing.spec.name}%"
     rows = conn.execute(
         "SELECT sum(heap_blks_read + heap_blks_hit), max(pg_relation_size(relid)) / 8192 FROM pg_statio_user_tables "
-        "WHERE schemaname = 'tidemark_state' AND relname LIKE %s",
+        "WHERE schemaname = 'tidegauge_state' AND relname LIKE %s",
         [pattern],
     )
     return rows.fetchone()

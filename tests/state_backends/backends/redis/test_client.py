@@ -63,10 +63,10 @@ def test_an_address_of_several_hosts_is_read(url, expected):
     "url", ["redis+cluster://host", "redis+sentinel://:secret@host:1", "redis+other://host:1", "redis+cluster://h:port"]
 )
 def test_a_wrong_address_of_several_hosts_is_refused_without_quoting_it(monkeypatch, url):
-    monkeypatch.setenv("TIDEMARK_REDIS_URL", url)
+    monkeypatch.setenv("TIDEGAUGE_REDIS_URL", url)
 
     with pytest.raises(
-        BackendSetupError, match="TIDEMARK_REDIS_URL is not a URL of one; write it as redis://"
+        BackendSetupError, match="TIDEGAUGE_REDIS_URL is not a URL of one; write it as redis://"
     ) as caught:
         client(1.0)
 
@@ -74,13 +74,13 @@ def test_a_wrong_address_of_several_hosts_is_refused_without_quoting_it(monkeypa
 
 
 def test_the_states_address_goes_before_the_brokers(monkeypatch):
-    monkeypatch.setenv("TIDEMARK_REDIS_URL", "redis://elsewhere:1234/0")
+    monkeypatch.setenv("TIDEGAUGE_REDIS_URL", "redis://elsewhere:1234/0")
 
     assert client(1.0).connection_pool.connection_kwargs["host"] == "elsewhere"
 
 
 def test_a_cluster_that_does_not_answer_is_an_unavailable_backend(monkeypatch):
-    monkeypatch.setenv("TIDEMARK_REDIS_URL", "redis+cluster://127.0.0.1:1")
+    monkeypatch.setenv("TIDEGAUGE_REDIS_URL", "redis+cluster://127.0.0.1:1")
 
     with pytest.raises(BackendUnavailable, match="redis: "):
         client(1.0).get("key")

@@ -29,8 +29,8 @@ def cluster(start):
 @pytest.fixture
 def new_feed(conn, fresh, monkeypatch):
     def new_feed(url, wait="", **options):
-        monkeypatch.setenv("TIDEMARK_REDIS_URL", url)
-        monkeypatch.setenv("TIDEMARK_REDIS_WAIT", wait)
+        monkeypatch.setenv("TIDEGAUGE_REDIS_URL", url)
+        monkeypatch.setenv("TIDEGAUGE_REDIS_WAIT", wait)
         return StoreFeed(conn, fresh(VIEWS if not options else StateSpec("views", **options)))
 
     return new_feed
@@ -64,7 +64,7 @@ class TestCluster:
         nodes = {feed.spec.name: cluster.master_of(f"{{{feed.spec.name}}}") for feed in feeds}
         assert len(set(nodes.values())) > 1
         for name, node in nodes.items():
-            assert sum(1 for _ in node.client.scan_iter(f"tidemark:{{{name}}}:row:*", count=5_000)) == 2_501
+            assert sum(1 for _ in node.client.scan_iter(f"tidegauge:{{{name}}}:row:*", count=5_000)) == 2_501
 
     def test_pages_sizes_and_maintenance_work_there(self, cluster, new_feed):
         feed = new_feed(cluster.url, key={"page": "text"}, measures={"n": Count()}, backend="redis")
@@ -92,7 +92,7 @@ class TestCluster:
 
         cluster.kill_master_of(f"{{{feed.spec.name}}}")
         # The promoted one has no replica.
-        monkeypatch.setenv("TIDEMARK_REDIS_WAIT", "")
+        monkeypatch.setenv("TIDEGAUGE_REDIS_WAIT", "")
         run_in_spite_of(feed, views(("a", 1), ("b", 1)))
 
         assert feed.read("a", "b", "gone") == [3, 3, "missing"]
@@ -113,7 +113,7 @@ class TestSentinel:
 
         master.kill()
         wait_until(lambda: replica.client.info("replication")["role"] == "master")
-        monkeypatch.setenv("TIDEMARK_REDIS_WAIT", "")
+        monkeypatch.setenv("TIDEGAUGE_REDIS_WAIT", "")
         run_in_spite_of(feed, views(("a", 1), ("b", 1)))
 
         assert feed.read("a", "b") == [3, 3]

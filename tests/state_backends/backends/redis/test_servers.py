@@ -27,7 +27,7 @@ def start(tmp_path):
 @pytest.fixture
 def new_feed(conn, fresh, monkeypatch):
     def new_feed(url, spec=VIEWS):
-        monkeypatch.setenv("TIDEMARK_REDIS_URL", url)
+        monkeypatch.setenv("TIDEGAUGE_REDIS_URL", url)
         return StoreFeed(conn, fresh(spec))
 
     return new_feed
@@ -80,7 +80,7 @@ class TestFiles:
         feed = new_feed(server.url)
         feed.run(views(("a", 1)))
         (warning,) = feed.conn.execute(
-            "SELECT warning FROM tidemark.state WHERE name = %s", [feed.spec.name]
+            "SELECT warning FROM tidegauge.state WHERE name = %s", [feed.spec.name]
         ).fetchone()
 
         server.kill()
@@ -107,14 +107,14 @@ class TestReplica:
         session.check(keys)
         feed.commit(batch, keys)
         durable.kill()
-        monkeypatch.setenv("TIDEMARK_REDIS_URL", replica.url)
+        monkeypatch.setenv("TIDEGAUGE_REDIS_URL", replica.url)
 
         with pytest.raises(LostBatchesError, match="batch 2 wrote 1 keys, and Redis has 0 of it"):
             feed.restart()
         assert "batch 2 wrote 1 keys" in feed.finding()
 
     def test_with_wait_a_batch_is_committed_only_once_the_replica_has_it(self, start, durable, new_feed, monkeypatch):
-        monkeypatch.setenv("TIDEMARK_REDIS_WAIT", "1:10000")
+        monkeypatch.setenv("TIDEGAUGE_REDIS_WAIT", "1:10000")
         replica = start()
         follow(replica, durable)
         feed = new_feed(durable.url)
@@ -122,14 +122,14 @@ class TestReplica:
             feed.run(views(("a", 1), ("b", 1)))
         durable.kill()
         replica.client.replicaof("NO", "ONE")
-        monkeypatch.setenv("TIDEMARK_REDIS_URL", replica.url)
+        monkeypatch.setenv("TIDEGAUGE_REDIS_URL", replica.url)
 
         feed.restart()
 
         assert feed.read("a", "b") == [3, 3]
 
     def test_with_wait_a_batch_that_too_few_replicas_have_is_not_committed(self, feed, monkeypatch):
-        monkeypatch.setenv("TIDEMARK_REDIS_WAIT", "1:50")
+        monkeypatch.setenv("TIDEGAUGE_REDIS_WAIT", "1:50")
         batch, session = feed.begin()
         keys = feed.write(batch, views(("a", 1)))
 
@@ -137,17 +137,17 @@ class TestReplica:
             session.check(keys)
 
         assert str(caught.value) == (
-            "redis: 0 of 1 replicas have the batch after 50 ms; see to the replicas, or change TIDEMARK_REDIS_WAIT"
+            "redis: 0 of 1 replicas have the batch after 50 ms; see to the replicas, or change TIDEGAUGE_REDIS_WAIT"
         )
         assert caught.value.retryable
 
     @pytest.mark.parametrize("setting", ["1", "one:5", "1:", "1:0"])
     def test_a_wrong_setting_is_refused_by_name(self, feed, monkeypatch, setting):
-        monkeypatch.setenv("TIDEMARK_REDIS_WAIT", setting)
+        monkeypatch.setenv("TIDEGAUGE_REDIS_WAIT", setting)
         batch, session = feed.begin()
         keys = feed.write(batch, views(("a", 1)))
 
-        with pytest.raises(BackendSetupError, match=r"TIDEMARK_REDIS_WAIT is '.*'; write it as replicas:milliseconds"):
+        with pytest.raises(BackendSetupError, match=r"TIDEGAUGE_REDIS_WAIT is '.*'; write it as replicas:milliseconds"):
             session.check(keys)
 
 
@@ -195,7 +195,7 @@ class TestMemory:
         assert str(caught.value) == (
             f"state {feed.spec.name!r}: its Redis evicts keys when it is full (maxmemory-policy 'allkeys-lru'), so "
             "rows would vanish; set maxmemory-policy noeviction there, or give states a Redis of their own by "
-            "TIDEMARK_REDIS_URL"
+            "TIDEGAUGE_REDIS_URL"
         )
 
     @pytest.mark.parametrize("policy", ["noeviction", "volatile-lru"])

@@ -23,7 +23,7 @@ def test_an_entry_has_actor_action_target_time_and_request():
 
 @pytest.mark.django_db
 def test_the_schedule_deletes_entries_older_than_the_setting(settings):
-    settings.TIDEMARK_AUDIT_KEEP_DAYS = 400
+    settings.TIDEGAUGE_AUDIT_KEEP_DAYS = 400
     for days in (399, 401):
         record("user.sign_in", f"user of {days} days ago", by="ada")
         AuditEntry.objects.filter(target=f"user of {days} days ago").update(at=timezone.now() - timedelta(days=days))

@@ -102,7 +102,7 @@ class TestForm:
         submit(operator, A_DAY | {"guarantee": "none", "name": "mine", "pipeline": "other", "version": "9"})
 
         kept = filled.conn.execute(
-            "SELECT pipeline, guarantee, version FROM tidemark.state WHERE name = %s", [CARRIERS]
+            "SELECT pipeline, guarantee, version FROM tidegauge.state WHERE name = %s", [CARRIERS]
         )
         assert kept.fetchone() == ("flights", "exactly once", 1)
 

@@ -172,10 +172,10 @@ class TestStatements:
     def add_to(self, pipeline):
         for n in range(5):
             pipeline.commit({("JFK", "C01"): 1}, [LETTER])
-            pipeline.conn.execute("INSERT INTO tidemark.pipeline (name) VALUES (%s)", [f"more_{n}"])
+            pipeline.conn.execute("INSERT INTO tidegauge.pipeline (name) VALUES (%s)", [f"more_{n}"])
             pipeline.conn.execute(
-                "INSERT INTO tidemark.state (name, pipeline, definition, guarantee) SELECT %s, pipeline, definition, "
-                "guarantee FROM tidemark.state WHERE name = 'totals'",
+                "INSERT INTO tidegauge.state (name, pipeline, definition, guarantee) SELECT %s, pipeline, definition, "
+                "guarantee FROM tidegauge.state WHERE name = 'totals'",
                 [f"more_{n}"],
             )
             MaintenanceRun.objects.create(kind="expiry", state_id=f"more_{n}", requested_by="ann")

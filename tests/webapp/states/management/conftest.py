@@ -12,7 +12,7 @@ from tests.users_project import Project
 def conn(database_url):
     """A connection to the database of the commands, emptied of what earlier tests left."""
     with psycopg.connect(database_url, autocommit=True) as connection:
-        for schema in ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog"):
+        for schema in ("tidegauge", "tidegauge_state", "tidegauge_live", "tidegauge_changelog"):
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
         yield connection
 
@@ -27,7 +27,7 @@ def working_directory(tmp_path, monkeypatch):
     """The project's folder as the working directory of this process, whose modules are forgotten afterwards."""
     project = Project(tmp_path, "")
     monkeypatch.chdir(project.folder)
-    monkeypatch.setenv("TIDEMARK_HOME", str(project.folder / "home"))
+    monkeypatch.setenv("TIDEGAUGE_HOME", str(project.folder / "home"))
     monkeypatch.setattr(sys, "path", [*sys.path])
     importlib.invalidate_caches()
     yield project.folder

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEGAUGE_HOME", str(tmp_path))
     return tmp_path
 
 
@@ -153,13 +153,13 @@ print(json.dumps(users))
 
 def test_the_embedded_server_has_the_roles_with_passwords_that_stay(tmp_path):
     ours = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
-    environ = ours | {"TIDEMARK_HOME": str(tmp_path), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
+    environ = ours | {"TIDEGAUGE_HOME": str(tmp_path), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
 
     done = subprocess.run([sys.executable, "-c", ROLES], env=environ, capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        part: f"tidemark_{part}" for part in ("owner", "pipeline", "web", "worker", "reader")
+        part: f"tidegauge_{part}" for part in ("owner", "pipeline", "web", "worker", "reader")
     }
 
 

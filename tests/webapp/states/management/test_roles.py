@@ -15,7 +15,7 @@ from state_backends.schema.roles import PARTS, Roles
 
 pytestmark = pytest.mark.processes
 
-PASSWORDS = {f"TIDEMARK_{part.upper()}_PASSWORD": secrets.token_hex(16) for part in PARTS}
+PASSWORDS = {f"TIDEGAUGE_{part.upper()}_PASSWORD": secrets.token_hex(16) for part in PARTS}
 
 # What web and events processes do: sign-in, API keys, lookups, edits and requests; membership of the events process.
 WEB = """
@@ -93,13 +93,13 @@ def run(database_url, roles, tmp_path):
         address = urlsplit(database_url)
         if part is None:
             return database_url
-        password = PASSWORDS[f"TIDEMARK_{part.upper()}_PASSWORD"]
+        password = PASSWORDS[f"TIDEGAUGE_{part.upper()}_PASSWORD"]
         place = f"{roles[part]}:{password}@{address.hostname}:{address.port}"
         return address._replace(netloc=place).geturl()
 
     def run(part, *words, code=0, **environ):
         environ = (
-            os.environ | {"DATABASE_URL": url(part), "LOG_FORMAT": "text", "TIDEMARK_HOME": str(tmp_path)} | environ
+            os.environ | {"DATABASE_URL": url(part), "LOG_FORMAT": "text", "TIDEGAUGE_HOME": str(tmp_path)} | environ
         )
         done = subprocess.run(
             [sys.executable, *words], cwd=REPOSITORY, env=environ, capture_output=True, text=True, timeout=240
@@ -123,7 +123,7 @@ ONE_USER_FIRST = "an installation of one user first"
 def installed(request, database_url, manage, roles):
     """Roles and then the tables, or with the parameter ONE_USER_FIRST roles that take over what one user installed."""
     with psycopg.connect(database_url, autocommit=True) as conn:
-        for (schema,) in conn.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tidemark%'").fetchall():
+        for (schema,) in conn.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'tidegauge%'").fetchall():
             conn.execute(f"DROP SCHEMA {schema} CASCADE")
         conn.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC")
     if getattr(request, "param", None) == ONE_USER_FIRST:
@@ -150,14 +150,14 @@ def test_every_process_works_under_its_role(installed, manage, run, roles, tmp_p
     assert {*seen["lists"], *seen["pages"], seen["metrics"]} == {200}
     assert maintained == "[('compaction', 'done', '')]\n"
     with psycopg.connect(run.url("reader")) as reader:
-        assert reader.execute("SELECT word, count FROM tidemark_live.words ORDER BY 1").fetchall() == [
+        assert reader.execute("SELECT word, count FROM tidegauge_live.words ORDER BY 1").fetchall() == [
             ("cat", 1), ("dog", 2),
         ]  # fmt: skip
     # Commands of operators, which change tables.
     manage("worker", "pipelines", "resume", "word_count")
     manage("worker", "rename", "words", "terms")
     with psycopg.connect(run.url("reader")) as reader:
-        assert reader.execute("SELECT count(*) FROM tidemark_live.terms").fetchone() == (2,)
+        assert reader.execute("SELECT count(*) FROM tidegauge_live.terms").fetchone() == (2,)
     assert manage(None, "roles", "--check") == "the roles are as they should be\n"
 
 
@@ -171,7 +171,7 @@ def test_roles_are_printed_without_passwords(installed, manage, roles):
 def test_check_names_what_is_missing_and_the_command_that_mends_it(installed, manage, roles, database_url):
     assert manage("owner", "roles", "--check") == "the roles are as they should be\n"
     with psycopg.connect(database_url, autocommit=True) as conn:
-        conn.execute(f"REVOKE SELECT ON tidemark.batch FROM {roles['web']}")
+        conn.execute(f"REVOKE SELECT ON tidegauge.batch FROM {roles['web']}")
 
     said = manage(None, "roles", "--check", code=1)
 
@@ -179,7 +179,7 @@ def test_check_names_what_is_missing_and_the_command_that_mends_it(installed, ma
 
 
 def test_a_short_password_is_refused(manage):
-    said = manage(None, "roles", code=1, TIDEMARK_WEB_PASSWORD="secret1")
+    said = manage(None, "roles", code=1, TIDEGAUGE_WEB_PASSWORD="secret1")
 
     assert "has fewer than 12 characters" in said
     assert "secret1" not in said
@@ -189,4 +189,4 @@ def test_a_role_without_a_privilege_is_told_which_and_what_to_type(installed, ma
     said = manage("pipeline", "migrate", "--noinput", code=1)
 
     assert f"role {roles['pipeline']!r} lacks a privilege (permission denied for table django_migrations)" in said
-    assert "`tidemark roles --check`" in said
+    assert "`tidegauge roles --check`" in said

@@ -78,25 +78,25 @@ def test_sigterm_ends_a_driver_cleanly_whatever_it_is_doing_and_the_next_one_goe
         wait_until_committed(conn, process)
         with psycopg.connect(database_url) as other:
             # The batch waits for this lock, so that the signal arrives during it.
-            other.execute("LOCK TABLE tidemark_state.words IN EXCLUSIVE MODE")
+            other.execute("LOCK TABLE tidegauge_state.words IN EXCLUSIVE MODE")
             places.land("2.txt", "cat\n")
             places.land("3.txt", "owl\n")
-            wait_until(process, lambda: one(conn, "SELECT open_txid FROM tidemark.pipeline") == 2)
+            wait_until(process, lambda: one(conn, "SELECT open_txid FROM tidegauge.pipeline") == 2)
             process.send_signal(signal.SIGTERM)
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(2)
-            assert one(conn, "SELECT open_txid FROM tidemark.pipeline") == 2
+            assert one(conn, "SELECT open_txid FROM tidegauge.pipeline") == 2
         said = ended_cleanly(process)
         assert [(line["pipeline"], line["txid"]) for line in logged(said) if is_commit(line)] == [
             ("word_count", 1),
             ("word_count", 2),
         ]
-        assert one(conn, "SELECT open_txid FROM tidemark.pipeline") is None
-        assert one(conn, "SELECT status FROM tidemark.driver") == "stopped"
-        assert one(conn, "SELECT tidemark.has_driver('word_count')") is False
+        assert one(conn, "SELECT open_txid FROM tidegauge.pipeline") is None
+        assert one(conn, "SELECT status FROM tidegauge.driver") == "stopped"
+        assert one(conn, "SELECT tidegauge.has_driver('word_count')") is False
 
         # While it waits for its next attempt.
-        conn.execute("ALTER TABLE tidemark_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
+        conn.execute("ALTER TABLE tidegauge_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
         end_while("restarting", conn, database_url, places)
 
         # While it is paused.
@@ -104,9 +104,9 @@ def test_sigterm_ends_a_driver_cleanly_whatever_it_is_doing_and_the_next_one_goe
         end_while("paused", conn, database_url, places)
 
         driver_status.set_desired_state(conn, "word_count", paused=False, by="ann")
-        conn.execute("ALTER TABLE tidemark_state.words DROP CONSTRAINT broken")
+        conn.execute("ALTER TABLE tidegauge_state.words DROP CONSTRAINT broken")
         ended_cleanly(run_pipeline(database_url, "word_count", *places.words, "--once"))
-        assert conn.execute("SELECT word, count FROM tidemark_live.words ORDER BY word").fetchall() == [
+        assert conn.execute("SELECT word, count FROM tidegauge_live.words ORDER BY word").fetchall() == [
             ("cat", 1),
             ("dog", 1),
             ("owl", 1),
@@ -115,10 +115,10 @@ def test_sigterm_ends_a_driver_cleanly_whatever_it_is_doing_and_the_next_one_goe
 
 def end_while(status, conn, database_url, places):
     process = run_pipeline(database_url, "word_count", *places.words)
-    wait_until(process, lambda: one(conn, "SELECT status FROM tidemark.driver") == status)
+    wait_until(process, lambda: one(conn, "SELECT status FROM tidegauge.driver") == status)
     process.send_signal(signal.SIGTERM)
     ended_cleanly(process)
-    assert one(conn, "SELECT status FROM tidemark.driver") == "stopped"
+    assert one(conn, "SELECT status FROM tidegauge.driver") == "stopped"
 
 
 def is_commit(line):
@@ -141,7 +141,7 @@ class Places:
 def places(tmp_path, database_url):
     """Folders of a new pipeline, with one input file."""
     with psycopg.connect(database_url, autocommit=True) as conn:
-        for schema in ("tidemark", "tidemark_state", "tidemark_live", "tidemark_changelog"):
+        for schema in ("tidegauge", "tidegauge_state", "tidegauge_live", "tidegauge_changelog"):
             conn.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
     folders = Places(tmp_path)
     folders.land("1.txt", "dog\n")
@@ -172,8 +172,8 @@ def wait_until_committed(conn, process, seconds=240):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
-        there = conn.execute("SELECT to_regclass('tidemark.pipeline') IS NOT NULL").fetchone()[0]
-        if there and conn.execute("SELECT max(committed_txid) FROM tidemark.pipeline").fetchone()[0]:
+        there = conn.execute("SELECT to_regclass('tidegauge.pipeline') IS NOT NULL").fetchone()[0]
+        if there and conn.execute("SELECT max(committed_txid) FROM tidegauge.pipeline").fetchone()[0]:
             return
         time.sleep(0.1)
     raise AssertionError(f"no batch committed within {seconds} s")

@@ -19,11 +19,11 @@ WRONG_CLICKS = CLICKS.replace('group_by("page")', 'group_by(page="nope")')
 
 
 def ordered(conn):
-    return conn.execute("SELECT article, orders, articles FROM tidemark_live.ordered ORDER BY article").fetchall()
+    return conn.execute("SELECT article, orders, articles FROM tidegauge_live.ordered ORDER BY article").fetchall()
 
 
 def clicked(conn):
-    return conn.execute("SELECT page, clicks FROM tidemark_live.clicked ORDER BY page").fetchall()
+    return conn.execute("SELECT page, clicks FROM tidegauge_live.clicked ORDER BY page").fetchall()
 
 
 ORDERED = [("bread", 2, 5), ("milk", 1, 1)]
@@ -33,12 +33,14 @@ def test_two_run_in_one_process_each_with_its_own_ledger_and_checkpoint_and_all_
     out, said = project.command("run_pipeline", "orders", "clicks", "--once", LOG_FORMAT="")
 
     assert (ordered(conn), clicked(conn)) == (ORDERED, [("/", 1)])
-    assert conn.execute("SELECT name, description, committed_txid FROM tidemark.pipeline ORDER BY name").fetchall() == [
+    assert conn.execute(
+        "SELECT name, description, committed_txid FROM tidegauge.pipeline ORDER BY name"
+    ).fetchall() == [
         ("clicks", "Clicks per page.", 1),
         ("orders", "Orders per article.", 2),
     ]
     assert {path.name for path in (project.folder / "home" / "checkpoints").iterdir()} == {"orders", "clicks"}
-    assert conn.execute("SELECT DISTINCT pid FROM tidemark.driver").rowcount == 1
+    assert conn.execute("SELECT DISTINCT pid FROM tidegauge.driver").rowcount == 1
     assert out == ""
     lines = [json.loads(line) for line in said.splitlines()]
     batches = [(line["pipeline"], line["event"]) for line in lines if "committed (" in line["event"]]
@@ -91,7 +93,7 @@ def test_ctrl_c_stops_all_after_their_batches_and_spark_shows_its_pages_meanwhil
 
 def test_reprocess_rewind_and_audit_know_its_pipelines(project, conn):
     project.command("run_pipeline", "orders", "--once")
-    conn.execute("UPDATE tidemark_state.ordered SET orders = 7 WHERE article = 'bread'")
+    conn.execute("UPDATE tidegauge_state.ordered SET orders = 7 WHERE article = 'bread'")
 
     _, deviates = project.command("audit", "ordered", "--from", "source", code=1)
     out, said = project.command("pipelines", "rewind", "orders", "--to", "1")
@@ -130,25 +132,25 @@ def test_the_demo_recounts_its_own_flights_alone():
 
 def test_what_is_declared_is_listed_with_its_place(project):
     out, _ = project.command("pipelines", "declared")
-    place = f"by [tool.tidemark] of '{project.folder}/pyproject.toml'"
+    place = f"by [tool.tidegauge] of '{project.folder}/pyproject.toml'"
 
     # Without Django's notice that its own tables are not in this database.
     listed = [line for line in out.splitlines() if ", by " in line]
     assert listed[:2] == [f"orders: acme.orders:orders, {place}", f"clicks: acme.clicks:CLICKS, {place}"]
-    assert "word_count: pipelines.jobs.word_count:word_count, by Tidemark's examples" in listed
+    assert "word_count: pipelines.jobs.word_count:word_count, by Tidegauge's examples" in listed
 
 
 def test_a_module_that_cannot_be_read_is_told_after_the_others(project):
-    out, said = project.command("pipelines", "declared", code=1, TIDEMARK_PIPELINES="acme.nope")
+    out, said = project.command("pipelines", "declared", code=1, TIDEGAUGE_PIPELINES="acme.nope")
 
     assert "orders: acme.orders:orders, " in out
-    assert "CommandError: TIDEMARK_PIPELINES: there is no module 'acme.nope'" in said
+    assert "CommandError: TIDEGAUGE_PIPELINES: there is no module 'acme.nope'" in said
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("order", "pipeline 'order' not found; did you mean 'orders'? looked in TIDEMARK_PIPELINES (names none), "),
+        ("order", "pipeline 'order' not found; did you mean 'orders'? looked in TIDEGAUGE_PIPELINES (names none), "),
         ("orders orders", "pipeline 'orders' is named twice"),
         (
             "orders clicks --reprocess",
@@ -160,7 +162,7 @@ def test_a_module_that_cannot_be_read_is_told_after_the_others(project):
         ("orders --conf spark.sql.ansi.enabled", "--conf 'spark.sql.ansi.enabled' is not NAME=VALUE"),
         (
             "orders --conf spark.sql.ansi.enabled=false",
-            "'spark.sql.ansi.enabled' cannot be set, since Tidemark relies on it: a value that does not fit its type ",
+            "'spark.sql.ansi.enabled' cannot be set, since Tidegauge relies on it: a value that does not fit its type ",
         ),
         ("orders --conf executor.memory=1g", "'executor.memory' is not a setting of Spark, whose names begin with "),
     ],
@@ -200,9 +202,9 @@ def fetched(url, **headers):
 
 
 def committed(conn):
-    if not conn.execute("SELECT to_regclass('tidemark.pipeline')").fetchone()[0]:
+    if not conn.execute("SELECT to_regclass('tidegauge.pipeline')").fetchone()[0]:
         return {}
-    return dict(conn.execute("SELECT name, committed_txid FROM tidemark.pipeline").fetchall())
+    return dict(conn.execute("SELECT name, committed_txid FROM tidegauge.pipeline").fetchall())
 
 
 def wait_until(process, condition):

@@ -3,7 +3,7 @@
 (() => {
   "use strict";
 
-  const THEME = "adminTheme", SLASH = "tidemarkSlash";
+  const THEME = "adminTheme", SLASH = "tidegaugeSlash";
   const root = document.documentElement;
 
   function stored(key) {

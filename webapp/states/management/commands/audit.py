@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RecountError, RuntimeSetupError
 from state_backends.audit import Audit
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from webapp.states.management.spark_conf import add_conf_option, conf_of
 
 SHOWN = 20
@@ -43,7 +43,7 @@ class Command(BaseCommand):
         state = options["state"]
         try:
             found = self._audit(state, options)
-        except (TidemarkError, RuntimeSetupError) as error:
+        except (TidegaugeError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
         report(state, found)
         for line in [*found.remarks, *found.losses]:

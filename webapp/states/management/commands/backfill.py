@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import RuntimeSetupError, failure_reason
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 
 
 class Command(BaseCommand):
@@ -28,12 +28,12 @@ class Command(BaseCommand):
         name = options["name"]
         try:
             done = _backfill(name, options)
-        except (TidemarkError, RuntimeSetupError) as error:
+        except (TidegaugeError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
         except Exception as error:
             raise CommandError(f"pipeline {name!r}: its backfill failed: {failure_reason(error)}") from error
         self.stdout.write(
-            f"pipeline {name!r}: history counted up to batch {done}; `tidemark run {name}` goes on with its own source"
+            f"pipeline {name!r}: history counted up to batch {done}; `tidegauge run {name}` goes on with its own source"
         )
 
 

@@ -14,11 +14,11 @@ from django.core.management.base import BaseCommand, CommandError
 
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import RuntimeSetupError
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from webapp.states.management.child_process import Child
 
 WELCOME = """
-  Tidemark is running.
+  Tidegauge is running.
 
     dashboard   {url}/
     admin       {url}/admin/
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         try:
             with demonstration.only_demo():
                 self._once(options["json"]) if options["once"] else self._serve(options["port"], options["names"])
-        except (TidemarkError, RuntimeSetupError) as error:
+        except (TidegaugeError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
 
     def _once(self, as_json: bool) -> None:
@@ -111,7 +111,7 @@ class Command(BaseCommand):
         children = demonstration.start_children(port, references, demonstration.set_up_roles())
         try:
             demonstration.wait_until_healthy(access.url, children[0])
-            values = {**vars(access), "events_url": os.environ["TIDEMARK_EVENTS_URL"], "logs": data_dir() / "logs"}
+            values = {**vars(access), "events_url": os.environ["TIDEGAUGE_EVENTS_URL"], "logs": data_dir() / "logs"}
             examples = "" if references else EXAMPLES.format(**values)
             self.stdout.write(WELCOME.format(**values, examples=examples))
             self._watch(children, stop, names, on_terminal)

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends import BACKENDS
-from state_backends.errors import TidemarkError, UnknownPipelineError
+from state_backends.errors import TidegaugeError, UnknownPipelineError
 
 
 class Command(BaseCommand):
@@ -30,7 +30,7 @@ class Command(BaseCommand):
             rows = services.move_state(
                 state=state, backend=backend, pipeline=pipeline, spout=spout, requested_by="command move"
             )
-        except TidemarkError as error:
+        except TidegaugeError as error:
             raise CommandError(str(error)) from error
         if backend is not None:
             said = f"{rows} rows moved to {backend}; declare it with backend={backend!r}"

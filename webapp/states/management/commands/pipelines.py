@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RuntimeSetupError, failure_reason
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from webapp.states.management.spark_conf import add_conf_option, conf_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Command(BaseCommand):
             if action in acts:
                 acts[action](name=name, requested_by=f"command pipelines {action}")
             found = [queries.pipeline(name)] if name else queries.pipelines()
-        except (TidemarkError, RuntimeSetupError) as error:
+        except (TidegaugeError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
         return self._print(
             json.dumps(pipeline_document(pipeline), default=str) if options["json"] else _sentence(pipeline)
@@ -81,7 +81,7 @@ class Command(BaseCommand):
             if not options["dry_run"]:
                 to = "the checkpoint" if options["to_checkpoint"] else options["to"]
                 record_command(f"pipeline.{action}", f"pipeline {name}", by=f"command pipelines {action}", to=to)
-        except (TidemarkError, RuntimeSetupError):
+        except (TidegaugeError, RuntimeSetupError):
             raise
         except Exception as error:
             # A source or the database that does not answer, in the words of its driver.

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from state_backends import BACKENDS
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 
 
 class Command(BaseCommand):
@@ -30,7 +30,7 @@ class Command(BaseCommand):
             for done in rebuild_state(state=state, to=to, resume_from=last, requested_by="command rebuild"):
                 last, keys = done.last_key, done.keys
                 self.stderr.write(f"{state}: {keys} of about {done.of} keys, up to {_json(last)}")
-        except TidemarkError as error:
+        except TidegaugeError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt as interrupt:
             resume = f"; continue with --resume-from '{_json(last)}'" if last else ""

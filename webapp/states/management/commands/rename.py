@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pipelines.embedded.data_dir import data_dir
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from state_backends.schema.former import Kind
 
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         kind: Kind = "pipeline" if options["pipeline"] else "state"
         try:
             services.rename(kind=kind, name=name, new=new, requested_by="command rename")
-        except TidemarkError as error:
+        except TidegaugeError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{kind} {name!r} is {new!r} now; give that name in its declaration")
         if kind == "pipeline":

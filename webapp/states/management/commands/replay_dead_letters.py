@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
 from state_backends.dead_letter_replay import Choice
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 
 
 class Command(BaseCommand):
@@ -37,7 +37,7 @@ class Command(BaseCommand):
                 name=name, choice=choice, requested_by="command replay_dead_letters", dry_run=dry_run
             )
             runs = queries.pipeline(name).is_driven
-        except TidemarkError as error:
+        except TidegaugeError as error:
             raise CommandError(str(error)) from error
         when = "by the driver that runs" if runs else "when its driver starts"
         said = "would be replayed" if dry_run else f"are replayed {when}, in a batch of their own"

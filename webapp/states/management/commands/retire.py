@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import RuntimeSetupError
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from state_backends.schema.former import Fate, Kind
 from webapp.states.management.confirmation import confirm
 
@@ -61,7 +61,7 @@ class Command(BaseCommand):
                 return self._forget(kind, state or pipeline)
             for line in self._state(state, options) if pipeline is None else self._pipeline(pipeline, options):
                 self.stdout.write(line)
-        except (TidemarkError, RuntimeSetupError) as error:
+        except (TidegaugeError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
 
     def _forget(self, kind: Kind, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Set up the database roles that Tidemark's processes connect as, or check them."""
+"""Set up the database roles that Tidegauge's processes connect as, or check them."""
 
 import os
 from argparse import ArgumentParser
@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from state_backends.schema import role_setup
 from state_backends.schema.roles import PARTS, PREFIX, Roles, of_database
 
@@ -24,9 +24,9 @@ SHORTEST_PASSWORD = 12
 
 class Command(BaseCommand):
     help = (
-        "Create or mend the roles that Tidemark's processes connect as. DATABASE_URL is that of a superuser, or of the "
-        "role that owns the database so far, with CREATEROLE. Passwords come from the environment: "
-        + ", ".join(f"TIDEMARK_{part.upper()}_PASSWORD" for part in PARTS)
+        "Create or mend the roles that Tidegauge's processes connect as. DATABASE_URL is that of a superuser, or of "
+        "the role that owns the database so far, with CREATEROLE. Passwords come from the environment: "
+        + ", ".join(f"TIDEGAUGE_{part.upper()}_PASSWORD" for part in PARTS)
         + "; a role whose variable is unset keeps its password."
     )
 
@@ -56,7 +56,7 @@ class Command(BaseCommand):
             passwords = self._passwords(roles, ask=options["ask"])
             try:
                 role_setup.set_up(conn, roles, django_tables(), passwords, changes=options["changes"])
-            except TidemarkError as error:
+            except TidegaugeError as error:
                 raise CommandError(str(error)) from error
             place = f"{conn.info.host}:{conn.info.port}/{conn.info.dbname}"
             for part in PARTS:
@@ -71,7 +71,7 @@ class Command(BaseCommand):
         self.stdout.write("the roles are as they should be")
 
     def _passwords(self, roles: Roles, *, ask: bool) -> dict[str, str]:
-        found = {part: os.environ.get(f"TIDEMARK_{part.upper()}_PASSWORD", "") for part in PARTS}
+        found = {part: os.environ.get(f"TIDEGAUGE_{part.upper()}_PASSWORD", "") for part in PARTS}
         for part in PARTS if ask else ():
             found[part] = found[part] or getpass(f"password of {roles[part]} (empty: as it is): ")
         for part, password in found.items():

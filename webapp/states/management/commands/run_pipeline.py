@@ -17,7 +17,7 @@ from pipelines.embedded.data_dir import data_dir
 from pipelines.errors import PipelineError, RuntimeSetupError
 from pipelines.run_options import RunOptions
 from pipelines.user_conf import check_conf
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from webapp.states.management.spark_conf import add_conf_option, conf_of
 from webapp.states.management.timespan import parse_timespan
 
@@ -234,7 +234,7 @@ class Command(BaseCommand):
 
         try:
             work()
-        except (TidemarkError, RuntimeSetupError) as error:
+        except (TidegaugeError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
         except Exception as error:
             raise CommandError(f"pipeline {name!r} failed: {failure_reason(error)}") from error

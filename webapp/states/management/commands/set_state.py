@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from state_backends.errors import TidemarkError
+from state_backends.errors import TidegaugeError
 from state_backends.schema.overrides import DECLARED, KEEP, Log, Terms, Ttl
 from webapp.states.management.timespan import parse_timespan
 
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         name = options["name"]
         try:
             terms = services.change_state(name=name, ttl=ttl, changelog=changelog, requested_by="command set_state")
-        except TidemarkError as error:
+        except TidegaugeError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps({"state": name} | terms.document()) if options["json"] else sentence(name, terms))
 

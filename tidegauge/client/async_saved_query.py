@@ -1,0 +1,59 @@
+"""The calls of a saved query in a program with an event loop. `saved_query.py` has the same calls, without `await`."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from tidegauge.client import saved_queries
+from tidegauge.client.entries import Entry, Page
+from tidegauge.client.saved_queries import Parameters, SavedAnswer, SavedPages
+
+if TYPE_CHECKING:
+    from tidegauge.client.async_client import AsyncClient
+
+
+class AsyncSavedQuery:
+    """One saved query of a server: `client.saved_query(name)`, or `client.saved_query(name, version=2)`.
+
+    Its calls take `parameters`, values by name: text, numbers, booleans, times with a zone, dates, UUIDs; a list for
+    one that has many values. None: the default. They raise RequestError for a wrong one, NotFoundError, and GoneError
+    for a query that was withdrawn or reads what is no longer there.
+    """
+
+    def __init__(self, client: "AsyncClient", name: str, version: int | None = None) -> None:
+        self._client = client
+        self.name = name
+        self.version = version
+
+    def __repr__(self) -> str:
+        return f"{self._client!r}.saved_query({self.name!r}, version={self.version!r})"
+
+    async def run(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> SavedAnswer:
+        """Return the answers of all reads, all at one batch; of entries, the first page. as_of: as after this batch."""
+        steps = saved_queries.run(self._client._call(), self.name, self.version, parameters, as_of)
+        return await self._client._transport.run(steps)
+
+    async def pages(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> AsyncIterator[Page]:
+        """Yield the pages of a query with one read, of entries. Raises InvalidArgumentError for another query."""
+        pages = SavedPages(self.name, self.version, parameters, as_of)
+        while not pages.ended:
+            yield await self._client._transport.run(pages.next_entries(self._client._call()))
+
+    async def entries(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> AsyncIterator[Entry]:
+        """Yield the entries of the pages, as they are needed."""
+        async for page in self.pages(parameters, as_of=as_of):
+            for entry in page:
+                yield entry
+
+    async def table(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> list[dict[str, Any]]:
+        """Return all rows of a query with one read, over all pages, each a dict by column.
+
+        `pandas.DataFrame`, `polars.DataFrame` and `pyarrow.Table.from_pylist` take them.
+        """
+        pages, rows = SavedPages(self.name, self.version, parameters, as_of), []
+        while not pages.ended:
+            rows += (await self._client._transport.run(pages.next(self._client._call()))).table()
+        return rows
+
+    async def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document of this query alone."""
+        return await self._client._transport.run(saved_queries.openapi(self._client._call(), self.name, self.version))

@@ -1,0 +1,221 @@
+"""The calls of one state in a program with an event loop. `state.py` has the same calls, without `await`."""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegauge.client import documents, entries, exports, groups, lookups, series
+from tidegauge.client.answers import Answer, Combined
+from tidegauge.client.documents import Run, StateDocument
+from tidegauge.client.entries import PAGE_ENTRIES, Entry, History, Page, Range
+from tidegauge.client.exports import Export, Format
+from tidegauge.client.groups import Groups
+from tidegauge.client.lookups import Query, When
+from tidegauge.client.series import Series, Span, Time
+
+if TYPE_CHECKING:
+    from tidegauge.client.async_client import AsyncClient
+
+
+class AsyncState:
+    """One state of a server: `client.state(name)`."""
+
+    def __init__(self, client: "AsyncClient", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{self._client!r}.state({self.name!r})"
+
+    async def info(self) -> StateDocument:
+        return await self._client._transport.run(documents.state(self._client._call(), self.name))
+
+    async def get(
+        self,
+        key: Any,
+        *,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+        min_txid: int | None = None,
+        epoch: str | None = None,
+        wait: float | None = None,
+    ) -> Any:
+        """Return the value of a key, by measure; None if it is missing or expired. Arguments as of `get_many`."""
+        query, when = Query(self.name, [key], measures), When(as_of, min_txid, epoch, wait)
+        return await self._client._transport.run(lookups.get(self._client._call(wait), query, when))
+
+    async def get_many(
+        self,
+        keys: Sequence[Any],
+        *,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+        min_txid: int | None = None,
+        epoch: str | None = None,
+        wait: float | None = None,
+    ) -> Answer:
+        """Look up any number of keys, all at one batch. Returns one result per key, in their order.
+
+        keys: tuples of key parts; with one key column, bare values. measures: which; None: all. as_of: answer as after
+        this batch. min_txid: wait until this batch is committed; wait: for so many seconds, by default as long as the
+        server allows in one request. epoch: of the answer that as_of or min_txid is from.
+        Raises NotReachedError, BatchGoneError, OtherEpochError, SnapshotLostError and other ClientErrors.
+        """
+        query, when = Query(self.name, keys, measures), When(as_of, min_txid, epoch, wait)
+        return await self._client._transport.run(lookups.look_up(self._client._call(wait), query, when))
+
+    async def combine(
+        self,
+        keys: Sequence[Any],
+        *,
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+        min_txid: int | None = None,
+        epoch: str | None = None,
+        wait: float | None = None,
+    ) -> Combined:
+        """Fold the values of keys into one: counts add, distinct counts are unions. Arguments as of `get_many`.
+
+        The server folds them in one request, so their number is limited.
+        """
+        query, when = Query(self.name, keys, measures, combine=True), When(as_of, min_txid, epoch, wait)
+        return await self._client._transport.run(lookups.combine(self._client._call(wait), query, when))
+
+    async def entries(
+        self,
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        search: str | None = None,
+        order_by: str | None = None,
+        where: Sequence[str] = (),
+        measures: Sequence[str] | None = None,
+        as_of: int | Literal["committed"] | None = None,
+        limit: int | None = None,
+        page_size: int = PAGE_ENTRIES,
+    ) -> AsyncIterator[Entry]:
+        """Yield the entries of a range, page by page.
+
+        prefix: the first parts of the keys. start, stop: keys from here on, and before here. search: keys with a part
+        that starts with this text. order_by: a measure, `-flights` for descending order; key order if None. where:
+        filters on values, such as `flights>1000`, all of which hold. as_of: a batch, or `committed` for the batch of
+        the first page; else each page in key order shows its own. limit: how many entries; None: all. page_size: how
+        many per request, up to 1,000.
+        Raises PagesGoneError if the batch that the pages show does not stay available.
+        """
+        async for page in self.pages(
+            prefix=prefix, start=start, stop=stop, search=search, order_by=order_by, where=where, measures=measures,
+            as_of=as_of, limit=limit, page_size=page_size,
+        ):  # fmt: skip
+            for entry in page:
+                yield entry
+
+    async def pages(
+        self,
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        search: str | None = None,
+        order_by: str | None = None,
+        where: Sequence[str] = (),
+        measures: Sequence[str] | None = None,
+        as_of: int | Literal["committed"] | None = None,
+        limit: int | None = None,
+        page_size: int = PAGE_ENTRIES,
+    ) -> AsyncIterator[Page]:
+        """Yield the pages that `entries` takes its entries from, each with the batch that it shows."""
+        wanted = Range(prefix, start, stop, measures, as_of, where)
+        pages = entries.pages(self.name, wanted, search, order_by, limit, page_size)
+        while not pages.ended:
+            yield await self._client._transport.run(pages.next(self._client._call()))
+
+    async def groups(
+        self,
+        by: Sequence[str],
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        order_by: str | None = None,
+        where: Sequence[str] = (),
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+        limit: int | None = None,
+    ) -> Groups:
+        """Fold the entries of a range into one for each value of the key columns `by`, as their aggregators do.
+
+        order_by: a measure of the groups, `-flights` for descending order; in the order of their keys if None. limit:
+        how many groups, up to 1,000; 50 if None. Other arguments as of `entries`. The server reads the whole range, so
+        the number of its keys is limited.
+        """
+        wanted = Range(prefix, start, stop, measures, as_of, where)
+        steps = groups.groups(self._client._call(), self.name, by, wanted, order_by, limit)
+        return await self._client._transport.run(steps)
+
+    async def history(self, key: Any, *, limit: int = 100, before: int | None = None) -> History:
+        """Return the committed versions of a key, newest first. before: only versions of earlier batches."""
+        return await self._client._transport.run(entries.history(self._client._call(), self.name, key, limit, before))
+
+    async def series(
+        self,
+        key: Any,
+        *,
+        measures: Sequence[str] | None = None,
+        start: Time | None = None,
+        stop: Time | None = None,
+        last: int | None = None,
+        points: int | None = None,
+    ) -> Series:
+        """Return the numbers that a key held over a range of time; a value holds until the next time.
+
+        start, stop: times with a zone; stop: now if None. last: so many seconds before stop, without a start; 3,600 if
+        None. points: how many at most, about, up to 1,000; 300 if None.
+        """
+        steps = series.of_key(self._client._call(), self.name, key, measures, Span(start, stop, last, points))
+        return await self._client._transport.run(steps)
+
+    async def export(
+        self,
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        where: Sequence[str] = (),
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+        limit: int | None = None,
+    ) -> Export:
+        """Return all entries of a range, from one batch, as an Arrow stream.
+
+        AsyncClient downloads it first; Client reads it as it comes."""
+        wanted = Range(prefix, start, stop, measures, as_of, where)
+        steps = exports.opened(self._client._call(), self.name, wanted, limit, "arrow")
+        return await self._client._transport.export(steps)
+
+    async def export_to(
+        self,
+        file: str | os.PathLike[str],
+        format: Format = "arrow",
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        where: Sequence[str] = (),
+        measures: Sequence[str] | None = None,
+        as_of: int | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Write all entries of a range to a file, which appears once it is complete. Returns the batch they are of."""
+        wanted = Range(prefix, start, stop, measures, as_of, where)
+        steps = exports.opened(self._client._call(), self.name, wanted, limit, format)
+        return await self._client._transport.export_to(steps, file)
+
+    async def compact(self) -> Run:
+        """Request a compaction. Scope of the API key: maintain."""
+        return await self._client._transport.run(documents.request_run(self._client._call(), self.name, "compaction"))
+
+    async def expire(self) -> Run:
+        """Request that expired rows are deleted. Scope of the API key: maintain."""
+        return await self._client._transport.run(documents.request_run(self._client._call(), self.name, "expiry"))

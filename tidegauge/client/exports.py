@@ -1,0 +1,151 @@
+"""Exports: all entries of a range, from one batch, of any size, as Arrow or as a file.
+
+An export that breaks off is an error, never a short table. pyarrow, pandas and polars are needed by what is named after
+them only.
+"""
+
+import importlib
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, Self
+
+import httpx
+
+from tidegauge.client.calls import Call, Opened, Request, Steps, path
+from tidegauge.client.connection import BROKEN_OFF
+from tidegauge.client.entries import Range
+from tidegauge.client.errors import IncompleteExportError
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+    import polars
+    import pyarrow
+
+Format = Literal["arrow", "csv", "ndjson"]
+
+MEDIA_TYPES: Mapping[Format, str] = {
+    "arrow": "application/vnd.apache.arrow.stream",
+    "csv": "text/csv",
+    "ndjson": "application/x-ndjson",
+}
+
+BUFFER_BYTES = 1 << 20
+KEPT_IN_MEMORY_BYTES = 16 << 20  # of a download that is read afterwards; more of it goes to the disk
+
+
+class MissingFormatError(ImportError):
+    """The package that the result would be of is not installed."""
+
+
+class Export:
+    """Entries as an Arrow stream, all from batch `txid` of `epoch`. Read it once, and close it, best by `with`."""
+
+    def __init__(self, headers: Mapping[str, str], file: IO[bytes]) -> None:
+        self.txid = int(headers["tidegauge-txid"])
+        self.epoch = headers["tidegauge-epoch"]
+        self._file = file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def reader(self) -> "pyarrow.RecordBatchReader":
+        """Return a reader of record batches, which takes the memory of one. `numeric` columns are text."""
+        reader: pyarrow.RecordBatchReader = _package("pyarrow.ipc", "reader()").open_stream(self._file)
+        return reader
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        _package("pandas", "to_pandas()")
+        table: pandas.DataFrame = self.reader().read_pandas()
+        return table
+
+    def to_polars(self) -> "polars.DataFrame":
+        frame: polars.DataFrame = _package("polars", "to_polars()").from_arrow(self.reader().read_all())
+        return frame
+
+
+class Content(io.RawIOBase):
+    """The content of an answer as a file, read as it comes."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self._answer = answer
+        self._parts = answer.iter_bytes()
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with naming_the_break():
+            while not self._rest:
+                part = next(self._parts, None)
+                if part is None:
+                    return 0
+                self._rest = part
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        self._answer.close()
+        super().close()
+
+
+def opened(call: Call, state: str, wanted: Range, limit: int | None, format: Format) -> Steps[Opened]:
+    """Begin an export. It is given up if no byte comes for the options' timeout."""
+    asked = wanted.parameters() | ({} if limit is None else {"limit": str(limit)})
+    request = Request("GET", path("states", state, f"export.{format}"), asked, media_type=MEDIA_TYPES[format])
+    return (yield from call.open(request, call.options.timeout))
+
+
+def batch_of(answer: Opened) -> int:
+    return int(answer.headers["tidegauge-txid"])
+
+
+def as_file(answer: httpx.Response) -> IO[bytes]:
+    return io.BufferedReader(Content(answer), BUFFER_BYTES)
+
+
+def download() -> IO[bytes]:
+    """Return a temporary file for an export that is read once it is complete."""
+    return tempfile.SpooledTemporaryFile(KEPT_IN_MEMORY_BYTES)
+
+
+@contextmanager
+def whole_file(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file that appears under its name once it is complete."""
+    target = Path(target)
+    handle, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        Path(part).replace(target)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def naming_the_break() -> Iterator[None]:
+    try:
+        yield
+    except BROKEN_OFF as error:
+        raise IncompleteExportError(f"the export broke off: {type(error).__name__}: {error}") from error
+
+
+def _package(name: str, what: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingFormatError(
+            f"{what} needs the package {error.name!r}, which is not installed", name=error.name
+        ) from error

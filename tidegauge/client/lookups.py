@@ -1,0 +1,196 @@
+"""Lookups: any number of keys, all at one batch, and several states at one batch.
+
+A lookup of more keys than the server takes at a time is sent in chunks. They are answered as of the batch that was
+committed when the lookup began, which includes its time: a key is expired or not as it was then. Whether that batch
+was replaced by another attempt meanwhile is seen by the ETag of an empty lookup, before the first chunk and after the
+last one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegauge.client.answers import Answer, Combined, Result, answer_of
+from tidegauge.client.calls import UNCHANGED, Call, Request, Steps, clock, path
+from tidegauge.client.errors import (
+    BatchGoneError,
+    NotCommittedError,
+    NotReachedError,
+    OtherEpochError,
+    RequestError,
+    Response,
+    SnapshotLostError,
+)
+from tidegauge.client.values import AS_IN_JSON, Types, key_in_json, parsed
+
+# The server limits how long it waits for a batch; a longer wait is several requests.
+WAIT_SECONDS = 1.0
+TYPES_SECONDS = 60.0  # after which the types of a state are read again: it may have been created again
+
+OUT_OF_REACH = (BatchGoneError, NotCommittedError, OtherEpochError, SnapshotLostError)
+
+
+@dataclass(frozen=True)
+class When:
+    """as_of: answer as after this batch. min_txid: wait for this one. epoch: of the ledger, which both are of.
+
+    wait: seconds to wait for min_txid; None: once, as long as the server allows.
+    """
+
+    as_of: int | None = None
+    min_txid: int | None = None
+    epoch: str | None = None
+    wait: float | None = None
+
+
+@dataclass(frozen=True)
+class Query:
+    """Keys of one state, of those that are read together. combine: fold the values of all keys into one."""
+
+    state: str
+    keys: Sequence[Any]
+    measures: Sequence[str] | None = None
+    combine: bool = False
+
+    def body(self, keys: Sequence[Any]) -> dict[str, Any]:
+        asked = {"keys": keys, "combine": self.combine or None, "measures": names(self.measures)}
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+def get(call: Call, query: Query, when: When) -> Steps[Any]:
+    """Return the value of the one key, None unless found."""
+    return (yield from look_up(call, query, when)).results[0].value
+
+
+def combine(call: Call, query: Query, when: When) -> Steps[Combined]:
+    answer = yield from look_up(call, query, when)
+    assert answer.combined is not None
+    return answer.combined
+
+
+def look_up(call: Call, query: Query, when: When) -> Steps[Answer]:
+    """Return the answer of one state. Raises ApiError, SnapshotLostError."""
+    [answer] = yield from look_up_together(call, [query], when)
+    return answer
+
+
+def look_up_together(call: Call, queries: Sequence[Query], when: When) -> Steps[list[Answer]]:
+    """Return an answer per query, all at one batch."""
+    keys = [[key_in_json(key) for key in query.keys] for query in queries]
+    while True:
+        limit = call.server.max_keys
+        try:
+            if sum(map(len, keys)) <= limit or any(query.combine for query in queries):
+                return (yield from _at_once(call, queries, keys, when))
+            return (yield from _in_chunks(call, queries, keys, when))
+        except RequestError as error:
+            # The server's own limit, which may be below the usual one.
+            call.server.max_keys = int(error.problem.get("max_keys") or limit)
+            if call.server.max_keys >= limit:
+                raise
+
+
+def _at_once(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
+    bodies = [query.body(each) for query, each in zip(queries, keys, strict=True)]
+    if len(queries) == 1:
+        response = yield from _waiting(call, path("states", queries[0].state, "query"), bodies[0], when)
+    else:
+        named = [{"state": query.state} | body for query, body in zip(queries, bodies, strict=True)]
+        response = yield from _waiting(call, path("query"), {"queries": named}, when)
+    return (yield from _answers(call, queries, response))
+
+
+def _answers(call: Call, queries: Sequence[Query], response: Response) -> Steps[list[Answer]]:
+    parts = yield from typed_parts(call, [query.state for query in queries], response)
+    return [answer_of(part, types) for part, types in parts]
+
+
+def _in_chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
+    try:
+        return (yield from _chunks(call, queries, keys, when))
+    except OUT_OF_REACH:
+        if when.as_of is not None:
+            raise
+    try:
+        return (yield from _chunks(call, queries, keys, when))
+    except OUT_OF_REACH as error:
+        raise SnapshotLostError(
+            f"{sum(map(len, keys))} keys of {_names_of(queries)} were asked for, {call.server.max_keys} at a time, and "
+            f"their batch did not stay available, twice ({error}); ask for fewer, or let the state keep a changelog"
+        ) from error
+
+
+def _chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
+    """Raises SnapshotLostError if the batch was replayed meanwhile, else what one request may."""
+    size, answers = call.server.max_keys, []
+    starts = yield from _at_once(call, queries, [[] for _ in queries], when)
+    pinned = When(as_of=starts[0].txid, epoch=starts[0].epoch)
+    tag = (yield from _empty(call, queries[0].state, pinned)).headers.get("etag", "")
+    for query, asked, start in zip(queries, keys, starts, strict=True):
+        found: list[Result] = []
+        for first in range(0, len(asked), size):
+            [answer] = yield from _at_once(call, [query], [asked[first : first + size]], pinned)
+            found += answer.results
+        answers.append(replace(start, results=found))
+    if (yield from _empty(call, queries[0].state, pinned, tag)).status != UNCHANGED:
+        raise SnapshotLostError(
+            f"batch {pinned.as_of} of {_names_of(queries)} was replayed during the lookup; ask again"
+        )
+    return answers
+
+
+def _empty(call: Call, state: str, when: When, tag: str = "") -> Steps[Response]:
+    """Ask for no key, whose answer has the ETag of the batch."""
+    headers = {"If-None-Match": tag} if tag else {}
+    return (yield from _waiting(call, path("states", state, "query"), {"keys": []}, when, headers))
+
+
+def _waiting(
+    call: Call, where: str, body: Mapping[str, Any], when: When, headers: Mapping[str, str] | None = None
+) -> Steps[Response]:
+    """Send a lookup, again until `min_txid` is committed or `wait` is over."""
+    asked = {"as_of": when.as_of, "min_txid": when.min_txid, "epoch": when.epoch}
+    body = {**body, **{name: value for name, value in asked.items() if value is not None}}
+    ends = None if when.wait is None else clock() + when.wait
+    while True:
+        if ends is not None:
+            body["wait_ms"] = int(1_000 * min(WAIT_SECONDS, max(0.0, ends - clock())))
+        try:
+            return (yield from call.ask(Request("POST", where, body=body, headers=headers or {})))
+        except NotReachedError:
+            if ends is None or clock() >= ends:
+                raise
+
+
+def types_of(call: Call, state: str, again: bool = False) -> Steps[Types]:
+    """Return the types of a state's columns. again: read them, even if they were read a moment ago."""
+    if not call.options.typed:
+        return AS_IN_JSON
+    read_at, types = call.server.types.get(state, (-TYPES_SECONDS, AS_IN_JSON))
+    if again or clock() - read_at >= TYPES_SECONDS or types is AS_IN_JSON:
+        types = Types.of((yield from call.json(Request("GET", path("states", state)))))
+        call.server.types[state] = (clock(), types)
+    return types
+
+
+def typed_parts(call: Call, states: Sequence[str], response: Response) -> Steps[list[tuple[Any, Types]]]:
+    """Return the answer of each state, and its types."""
+    again = False
+    while True:
+        types = []
+        for state in states:
+            types.append((yield from types_of(call, state, again)))
+        document = parsed(response.content, types)
+        parts = [document | part for part in document.get("answers", [document])]
+        if again or all(each.knows(part) for each, part in zip(types, parts, strict=True)):
+            return list(zip(parts, types, strict=True))
+        again = True
+
+
+def names(measures: Sequence[str] | None) -> list[str] | None:
+    """Return the names of measures as a list; one name alone is one, not its letters."""
+    return None if measures is None else [measures] if isinstance(measures, str) else list(measures)
+
+
+def _names_of(queries: Sequence[Query]) -> str:
+    return ", ".join(repr(query.state) for query in queries)

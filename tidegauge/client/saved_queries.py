@@ -1,0 +1,133 @@
+"""Saved queries: reads that the owner of the states has published under a name, with typed parameters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypedDict, cast
+
+from tidegauge.client.answers import Answer, answer_of
+from tidegauge.client.calls import Call, Request, Steps, in_json, path
+from tidegauge.client.entries import Page, page_of
+from tidegauge.client.errors import InvalidArgumentError
+from tidegauge.client.lookups import typed_parts
+from tidegauge.client.values import parsed, timestamp, to_json
+
+Parameters = Mapping[str, Any]
+
+
+class ParameterDocument(TypedDict):
+    name: str
+    type: str
+    required: bool
+    many: bool
+    description: str
+
+
+class SavedQueryDocument(TypedDict):
+    """A saved query that the API key may run: its newest version, and its parameters."""
+
+    name: str
+    version: int
+    description: str
+    states: list[str]
+    parameters: list[ParameterDocument]
+    published_at: str
+    published_by: str
+    url: str
+    openapi: str
+
+
+@dataclass(frozen=True)
+class SavedAnswer:
+    """What a saved query answers, all at batch `txid` of `epoch`, whose time is `as_of`.
+
+    answers: one per read, in their order: an `Answer` of keys, or a `Page` of entries.
+    """
+
+    query: str
+    version: int
+    epoch: str
+    txid: int
+    as_of: datetime | None
+    answers: Sequence[Answer | Page]
+
+
+class SavedPages:
+    """The pages of a saved query with one read, one after the other."""
+
+    def __init__(self, name: str, version: int | None, parameters: Parameters | None, as_of: int | None) -> None:
+        self._name, self._version = name, version
+        self._parameters = parameters
+        self._more = _as_of(as_of)
+        self.ended = False
+
+    def next(self, call: Call) -> Steps[Answer | Page]:
+        found = yield from _answered(call, self._name, self._version, self._parameters, self._more)
+        if len(found.answers) != 1:
+            raise InvalidArgumentError(
+                f"query {self._name!r} has {len(found.answers)} reads, each an answer; use run()"
+            )
+        [answer] = found.answers
+        cursor = answer.next if isinstance(answer, Page) else None
+        self.ended = cursor is None
+        self._more = {"cursor": cursor or ""}
+        return answer
+
+    def next_entries(self, call: Call) -> Steps[Page]:
+        answer = yield from self.next(call)
+        if not isinstance(answer, Page):
+            raise InvalidArgumentError(f"query {self._name!r} looks keys up, and has no entries; use run()")
+        return answer
+
+
+def saved_queries(call: Call) -> Steps[list[SavedQueryDocument]]:
+    return cast("list[SavedQueryDocument]", (yield from call.json(Request("GET", path("queries"))))["queries"])
+
+
+def openapi(call: Call, name: str, version: int | None) -> Steps[dict[str, Any]]:
+    document: dict[str, Any] = yield from call.json(Request("GET", f"{_address(name, version)}/openapi"))
+    return document
+
+
+def run(
+    call: Call, name: str, version: int | None, parameters: Parameters | None, as_of: int | None
+) -> Steps[SavedAnswer]:
+    return (yield from _answered(call, name, version, parameters, _as_of(as_of)))
+
+
+def _answered(
+    call: Call, name: str, version: int | None, parameters: Parameters | None, more: Mapping[str, str]
+) -> Steps[SavedAnswer]:
+    asked = {each: _texts(value) for each, value in (parameters or {}).items() if value is not None}
+    if reserved := asked.keys() & {"as_of", "cursor"}:
+        raise InvalidArgumentError(
+            f"{min(reserved)!r} is no parameter of a saved query; as_of is an argument of its own"
+        )
+    response = yield from call.ask(Request("GET", _address(name, version), {**asked, **more}))
+    document = parsed(response.content)
+    parts = yield from typed_parts(call, [each["state"] for each in document["answers"]], response)
+    answers = [page_of(part, types) if "entries" in part else answer_of(part, types) for part, types in parts]
+    return SavedAnswer(
+        document["query"], document["version"], document["epoch"], document["txid"], timestamp(document["as_of"]),
+        answers,
+    )  # fmt: skip
+
+
+def _address(name: str, version: int | None) -> str:
+    return path("queries", name) if version is None else path("queries", name, "versions", version)
+
+
+def _as_of(as_of: int | None) -> dict[str, str]:
+    return {} if as_of is None else {"as_of": str(as_of)}
+
+
+def _texts(value: Any) -> str | list[str]:
+    """Return a value as a parameter, several as one that is repeated."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_text(each) for each in value]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    plain = to_json(value)
+    return plain if isinstance(plain, str) else in_json(plain)

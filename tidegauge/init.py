@@ -1,0 +1,69 @@
+"""`tidegauge init NAME`: writes a project with one pipeline, its test, and the settings and services that run it.
+
+The files are those of the folder `project`: PROJECT is the name in paths and texts, RANDOM_1 a new secret.
+"""
+
+import keyword
+import re
+import secrets
+import sys
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+
+from tidegauge.names import PACKAGES
+
+TEMPLATE = Path(__file__).with_name("project")
+SUFFIX = ".txt"  # so that no tool takes the files for ours
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+USAGE = (
+    "usage: tidegauge init NAME\n\nWrite a project NAME into a new folder: a pipeline, its test, settings, services."
+)
+
+
+class InitError(Exception):
+    """A project cannot be written; the message says why and what to do."""
+
+
+def init(name: str, parent: Path) -> Path:
+    """Write the project into a new folder of that name. Returns the folder. Raises InitError, with nothing written."""
+    folder = parent / name
+    _check(name, folder)
+    for template in sorted(TEMPLATE.rglob(f"*{SUFFIX}")):
+        place = str(template.relative_to(TEMPLATE)).replace("PROJECT", name).removesuffix(SUFFIX)
+        _write(folder / place, template.read_text(encoding="utf-8").replace("PROJECT", name))
+    return folder
+
+
+def main(words: list[str]) -> None:
+    """Run the command. Exits with 2 where it is used wrongly."""
+    if {"-h", "--help"} & set(words):
+        sys.stdout.write(f"{USAGE}\n")
+        return
+    if len(words) != 1 or words[0].startswith("-"):
+        sys.stderr.write(f"{USAGE}\n")
+        sys.exit(2)
+    try:
+        folder = init(words[0], Path.cwd())
+    except InitError as error:
+        sys.stderr.write(f"tidegauge init: {error}\n")
+        sys.exit(2)
+    sys.stdout.write(f"{folder} is written; README.md in it says how to run it\n")
+
+
+def _check(name: str, folder: Path) -> None:
+    if not NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise InitError(f"{name!r} is not a name of a Python package: take small letters, digits and _, as 'shop'")
+    if name in (*PACKAGES, "tidegauge", "tests", "sample") or name in sys.stdlib_module_names:
+        raise InitError(f"there is a package {name!r} already, which yours would hide; take another name")
+    if folder.exists():
+        raise InitError(f"{str(folder)!r} exists; take another name, or another folder")
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Letters and digits, which need no quoting in a URL.
+    random: dict[str, str] = defaultdict(partial(secrets.token_hex, 24))
+    file.touch(mode=0o600 if file.name == ".env" else 0o666)
+    file.write_text(re.sub(r"RANDOM_\d", lambda found: random[found[0]], text), encoding="utf-8")

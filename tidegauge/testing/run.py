@@ -1,0 +1,235 @@
+"""run(): a pipeline over given batches, with its faults, on a real database and Spark; and the check of its states."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+from psycopg.rows import class_row
+from pyspark.sql import SparkSession
+
+from pipelines.check import check
+from pipelines.embedded.temporary import server_url, temporary_database
+from pipelines.errors import PipelineError
+from pipelines.guarantee import EXACTLY_ONCE
+from pipelines.pipeline import Pipeline
+from pipelines.recountable import refused_keys
+from tidegauge.testing.checks import (
+    BY_TEST,
+    NO_FAULTS,
+    ONE_FOLD,
+    Difference,
+    DifferenceError,
+    OneFold,
+    all_rows,
+    differences_to,
+    differences_to_fold,
+)
+from tidegauge.testing.drivers import Drivers
+from tidegauge.testing.session import spark_session
+from tidegauge.testing.state import State
+from tidegauge.testing.steps import Advance, Step, actions, final_batches, has_faults, without_faults
+
+# Values by key, or a function from the rows that count to them: of one source a list, of several a dict by source.
+Expected = Mapping[Any, Any] | Callable[[Any], Mapping[Any, Any]]
+
+BATCHES = "SELECT txid, attempt AS attempts, rows_in, dead_letters, late, dropped, watermark, batch_time AS time " \
+    "FROM tidegauge.batch WHERE pipeline = %s ORDER BY txid"  # fmt: skip
+
+DEAD_LETTERS = "SELECT txid, state, source, line_number, line, reason FROM tidegauge.dead_letter " \
+    "WHERE pipeline = %s ORDER BY txid, state, id"  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BatchFigures:
+    """What the ledger has of a batch. attempts: how many began. late, dropped: tuples behind the watermark."""
+
+    txid: int
+    attempts: int
+    rows_in: int
+    dead_letters: int
+    late: int
+    dropped: int
+    watermark: datetime | None
+    time: datetime
+
+
+@dataclass(frozen=True)
+class RefusedInput:
+    """A dead letter. state: the one that refused it; empty: the source did."""
+
+    txid: int
+    state: str
+    source: str
+    line_number: int | None
+    line: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run's states, batches and dead letters, and by what the states were checked.
+
+    checked: by state, whose expectations it met. unchecked: by state, what has not been compared with a plain fold, and
+    why. conn: the run's database, open until the test ends if a fixture made the run, else closed.
+    """
+
+    states: Mapping[str, State]
+    batches: Sequence[BatchFigures]
+    dead_letters: Sequence[RefusedInput]
+    conn: psycopg.Connection = field(repr=False)
+    checked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unchecked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __getitem__(self, state: str) -> State:
+        return self.states[state]
+
+
+# What the fixture `tidegauge_run` is: `run` with its servers and its session.
+Run = Callable[..., Result]
+
+
+def run(
+    pipeline: Pipeline,
+    batches: Sequence[Step],
+    *,
+    expected: Mapping[str, Expected] | None = None,
+    at: datetime | None = None,
+    spark: SparkSession | None = None,
+    dsn: str | None = None,
+) -> Result:
+    """Run a pipeline over batches of rows, with what happens between and within them; check its states.
+
+    pipeline: as it is; its sources are not opened, the rows stand in for what they would read.
+    batches: lists of rows, or dicts of them by source where there are several, and steps as Crash and Replay between
+    them. A row is a dict by column, a dataclass, a tuple in the order of the schema, or of a source of lines a text.
+    expected: by state what the test expects: a dict from key to measures (those that it names are compared), or a
+    function that makes one of the rows that count, a list, or with several sources a dict of lists.
+    at: the time of the first batch; now. A batch comes a second after the one before.
+    spark: a session; else the active one, or one that is started. dsn: a server where databases may be created; else
+    that of DATABASE_URL, or one that is started.
+
+    Raises DifferenceError, an AssertionError, if a state is not what one fold of all rows in plain Python gives, or
+    what the same batches give without faults, or not as expected; what a batch raises, which no fault here explains;
+    and PipelineError for rows and steps that do not fit the pipeline.
+    """
+    with ExitStack() as resources:
+        return run_within(resources, pipeline, batches, expected=expected, at=at, spark=spark, dsn=dsn)
+
+
+def run_within(
+    resources: ExitStack,
+    pipeline: Pipeline,
+    batches: Sequence[Step],
+    *,
+    expected: Mapping[str, Expected] | None = None,
+    at: datetime | None = None,
+    spark: SparkSession | None = None,
+    dsn: str | None = None,
+) -> Result:
+    """Run as `run` does; the result's connection and database live until `resources` are closed."""
+    test = _Test(resources, pipeline, batches, at or datetime.now(UTC), dsn or server_url(), spark or spark_session())
+    if unknown := set(expected or ()) - {spec.name for spec in pipeline.specs}:
+        raise PipelineError(f"expected names {min(unknown)!r}, which is no state of pipeline {pipeline.name!r}")
+    check(pipeline, test.spark)
+    drivers = test.played(batches)
+    result = Result(drivers.states(), *_ledger(drivers), drivers.conn)
+    found = [*test.differences_to_fold(drivers, result), *test.differences_to_expected(result, expected or {})]
+    found += test.differences_to_faultless(drivers, result)
+    if found:
+        raise DifferenceError([_with_batches(each, drivers) for each in found])
+    return replace(result, checked=test.checked, unchecked=test.unchecked)
+
+
+@dataclass
+class _Test:
+    """One call of `run`: the pipeline, its steps, and what it needs."""
+
+    resources: ExitStack
+    pipeline: Pipeline
+    steps: Sequence[Step]
+    at: datetime
+    server: str
+    spark: SparkSession
+
+    def __post_init__(self) -> None:
+        self.checked: dict[str, list[str]] = {spec.name: [] for spec in self.pipeline.specs}
+        self.unchecked: dict[str, list[str]] = {}
+        self.batches = final_batches(self.steps)
+
+    def played(self, steps: Sequence[Step]) -> Drivers:
+        """Return the drivers of a new database, after these steps."""
+        planned = actions(steps)
+        dsn = self.resources.enter_context(temporary_database(self.server))
+        drivers = Drivers(self.pipeline, self.spark, dsn, self._folder(), self.at)
+        self.resources.enter_context(drivers)
+        drivers.play(planned)
+        return drivers
+
+    def differences_to_fold(self, drivers: Drivers, result: Result) -> Iterator[Difference]:
+        one_fold = OneFold(self.pipeline, self.spark, self._folder(), self.batches)
+        for spec, expected in one_fold.states(self._left_out(result)):
+            self.checked[spec.name].append(ONE_FOLD)
+            refused = refused_keys(drivers.conn, self.pipeline.name, spec)
+            found = differences_to_fold(result.states[spec.name], expected)
+            yield from (each for each in found if each.key not in refused)
+        self.unchecked = one_fold.unchecked
+
+    def differences_to_faultless(self, drivers: Drivers, result: Result) -> Iterator[Difference]:
+        # What one fold or the test has compared as a whole need not be run again.
+        left = [name for name, by in self.checked.items() if (name in self.unchecked or not by) and BY_TEST not in by]
+        left = [name for name in left if self._is_exact(name)]
+        # A store of the user's own would be written once more.
+        if not has_faults(self.steps) or self.pipeline.stores or not left:
+            return
+        drivers.forget_stores()  # the other run has states of the same names there
+        with ExitStack() as resources:
+            clean = replace(self, resources=resources).played(without_faults(self.steps)).states()
+        for name in left:
+            self.checked[name].append(NO_FAULTS)
+            yield from differences_to(result.states[name], clean[name], NO_FAULTS)
+
+    def differences_to_expected(self, result: Result, expected: Mapping[str, Expected]) -> Iterator[Difference]:
+        rows = all_rows(self.pipeline, self.batches)
+        counted = rows if len(rows) > 1 else next(iter(rows.values()))
+        for name, wanted in expected.items():
+            self.checked[name].append(BY_TEST)
+            values = wanted(counted) if callable(wanted) else wanted
+            yield from differences_to(result.states[name], values, BY_TEST)
+
+    def _left_out(self, result: Result) -> dict[str, str]:
+        """Return the states that do not hold what all rows give, and why."""
+        passed = sum((step.by for step in self.steps if isinstance(step, Advance)), timedelta())
+        passed += timedelta(seconds=len(self.batches))
+        left = {}
+        for spec in self.pipeline.specs:
+            if has_faults(self.steps) and not self._is_exact(spec.name):
+                left[spec.name] = f"its guarantee is {self.pipeline.guarantees[spec.name]!r}"
+            elif spec.ttl is not None and spec.ttl <= passed:
+                left[spec.name] = f"its keys end {spec.ttl} after their last update, and {passed} have passed"
+            elif any(batch.dropped for batch in result.batches):
+                left[spec.name] = "late tuples were dropped, which depends on the batches"
+        return left
+
+    def _is_exact(self, state: str) -> bool:
+        return self.pipeline.guarantees[state] == EXACTLY_ONCE
+
+    def _folder(self) -> Path:
+        return Path(self.resources.enter_context(TemporaryDirectory(prefix="tidegauge-run-"))) / "run"
+
+
+def _ledger(drivers: Drivers) -> tuple[list[BatchFigures], list[RefusedInput]]:
+    name = drivers.pipeline.name
+    with drivers.conn.cursor(row_factory=class_row(BatchFigures)) as batches:
+        figures = batches.execute(BATCHES, [name]).fetchall()
+    with drivers.conn.cursor(row_factory=class_row(RefusedInput)) as letters:
+        return figures, letters.execute(DEAD_LETTERS, [name]).fetchall()
+
+
+def _with_batches(difference: Difference, drivers: Drivers) -> Difference:
+    written = drivers.written.get(difference.state, {})
+    return replace(difference, batches=sorted(txid for txid, keys in written.items() if difference.key in keys))
