@@ -13,7 +13,7 @@ ARCHIVE := $(VENV)/spark.jsa
 # A process of the tests that may not write byte code compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check rest tools test-versions fuzz soak life interleavings pictures bench docs lint format requirements clean chromium pgbouncer node-packages
+.PHONY: help setup demo test check rest tools test-versions fuzz soak life interleavings pictures bench docs lint format requirements clean ready chromium pgbouncer node-packages
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -29,7 +29,7 @@ PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 BUDGET ?=
 WRITE_BUDGET := $(if $(filter write,$(BUDGET)),--write-budget)
 
-test: $(DEV) chromium ## prove the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
+test: ready ## prove the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
 ifeq ($(strip $(ARGS)),)
 	$(PYTEST) $(PARALLEL) -p no:schemathesis --tier quick $(WRITE_BUDGET)
 else
@@ -38,7 +38,7 @@ endif
 
 check: test rest ## run all tests
 
-rest: $(DEV) $(ARCHIVE) tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes
+rest: tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes
 	$(PYTEST) $(PARALLEL) --tier rest --reversed $(WRITE_BUDGET)
 
 # Spark's classes, which Java then loads in half the time.
@@ -60,7 +60,7 @@ life: $(DEV) ## live random lives beside a plain model; ARGS="--minutes 60 --see
 interleavings: $(DEV) ## interleave drivers, tasks and readers by a seed, on real servers; ARGS="--histories 200"
 	@$(BIN)/python -m tests.interleavings $(ARGS)
 
-pictures: $(DEV) chromium ## compare pictures of every page with the accepted ones; ACCEPT=1 replaces those that differ
+pictures: ready ## compare pictures of every page with the accepted ones; ACCEPT=1 replaces those that differ
 	$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/webapp/pictures/every_picture.py $(if $(ACCEPT),--accept) $(ARGS)
 
 bench: $(DEV) ## run the benchmarks, or those in ARGS="lookup ingest --rounds 5", and write docs/benchmarks.md
@@ -104,21 +104,30 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "$(PYTHON) cannot create a virtual environment: apt-get install python3-venv, or choose another PYTHON"; exit 1; }
 
+# The command is a script and no installation: executors and projects of tests must not find this checkout by themselves.
 $(RUNTIME): requirements.txt | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@printf '#!%s\nimport sys\n\nsys.path.insert(0, "%s")\nfrom tidegauge.cli import main\n\nmain()\n' \
+		"$(abspath $(BIN))/python" "$(CURDIR)" > $(BIN)/tidegauge
+	@chmod +x $(BIN)/tidegauge
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
 	@touch $@
 
-tools: chromium pgbouncer node-packages
+# What does not need each other is installed at the same time.
+ready:
+	@$(MAKE) --no-print-directory -j 2 $(DEV) chromium
 
-# Without it the browser tests are skipped and the others run.
+tools: ready
+	@$(MAKE) --no-print-directory -j 3 $(ARCHIVE) pgbouncer node-packages
+
+# Without it the browser tests are skipped and the others run. The shell has no windows and takes less CPU.
 chromium:
-	@command -v chromium >/dev/null || \
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >/dev/null; } || \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium-headless-shell >/dev/null; } || \
 		echo "no chromium on this machine: the browser tests will be skipped"
 
 # Without it the tests of poolers are skipped.

@@ -8,7 +8,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SEARCH = "webapp/dashboard/search"
+SEARCH = "tidegauge/webapp/console/dashboard/search"
 
 
 class HeadingsOfDocs(BuildHookInterface):

@@ -7,4 +7,4 @@ An error here would end the search for every other data source of Python, so wha
 from contextlib import suppress
 
 with suppress(ImportError):
-    from pipelines.state_source import TidegaugeDataSource as DefaultSource  # noqa: F401
+    from tidegauge.pipelines.spark.state_source import TidegaugeDataSource as DefaultSource  # noqa: F401

@@ -22,8 +22,8 @@ from benchmarks.cases import Case, median_case
 from benchmarks.http_client import END_OF_HEADERS, Connection, post
 from benchmarks.servers import database, redis_client
 from benchmarks.web import BODIES, QUERY, fill, lookup_body, migrate_and_make_key, served_by_granian, web_environ
-from pipelines.embedded.data_dir import LOOPBACK
-from state_backends import Catalog, Count, StateSpec
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK
+from tidegauge.state_backends import Catalog, Count, StateSpec
 
 SEEDS = "the keys of body n: n, from 0; the rows of the states: 0"
 UNEQUAL = {"quiet": "Nothing but what the other client does."}

@@ -15,8 +15,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
 from benchmarks.rows import SALES
-from state_backends import StateReader
-from webapp.core.installation import database
+from tidegauge.state_backends import StateReader
+from tidegauge.webapp.core.installation import database
 
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1"],

@@ -20,10 +20,10 @@ from benchmarks.cases import Case, median_case
 from benchmarks.ingest import drain
 from benchmarks.input_files import lay_out_flights
 from benchmarks.servers import database, database_url
-from pipelines.driver import Driver, RunOptions
-from pipelines.jobs.flights import FLIGHT, flights
-from pipelines.pipeline import Pipeline
-from pipelines.spark import start_session
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.jobs.flights import FLIGHT, flights
+from tidegauge.pipelines.spark.session import start_session
 
 UNEQUAL = {
     "noop": (

@@ -11,8 +11,8 @@ from time import perf_counter
 
 from benchmarks.cases import Case, median_case
 from benchmarks.servers import database, redis_client
-from state_backends import MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Versioned
-from state_backends.protocols import IBackingMap
+from tidegauge.state_backends import MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Versioned
+from tidegauge.state_backends.protocols import IBackingMap
 
 SEEDS = "none: the keys are numbered"
 

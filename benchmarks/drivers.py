@@ -19,11 +19,11 @@ import psycopg
 from benchmarks.batch_times import WHOLE
 from benchmarks.input_files import lay_out_flights
 from benchmarks.servers import database, database_url
-from pipelines.driver import Driver, RunOptions
-from pipelines.embedded.data_dir import REPOSITORY
-from pipelines.pipeline import Pipeline
-from pipelines.spark import start_session
-from webapp.states.management.child_process import Child
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.spark.session import start_session
+from tidegauge.webapp.commands.management.child_process import Child
 
 WITHIN_SECONDS = 300.0  # for a driver to start, and for a round
 

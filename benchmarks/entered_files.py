@@ -89,7 +89,7 @@ def is_called(frame: FrameType) -> bool:
 
 @cache
 def _relative(filename: str) -> str:
-    path = Path(filename)
+    path = Path(filename).resolve()  # tidegauge/pipelines is a link
     inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in PACKAGES
     return str(path.relative_to(ROOT)) if inside else ""
 
@@ -162,9 +162,9 @@ def _database_url(database: str) -> str:
 def batches() -> dict[str, list[Call]]:
     from pyspark.sql.streaming import DataStreamWriter
 
-    from pipelines.driver import Driver, RunOptions
-    from pipelines.jobs.word_count import word_count
-    from pipelines.spark import start_session
+    from tidegauge.pipelines.driver.driver import Driver, RunOptions
+    from tidegauge.pipelines.jobs.word_count import word_count
+    from tidegauge.pipelines.spark.session import start_session
 
     tracer = Tracer()
     driver: list[list[Call]] = []
@@ -210,7 +210,7 @@ def _write_words(folder: Path) -> None:
 
 
 def lookups() -> dict[str, list[Call]]:
-    from webapp.wsgi import application
+    from tidegauge.webapp.wsgi import application
 
     key = _migrate_and_make_key()
     _Pages().commit(["/home", "/cart"])
@@ -241,7 +241,7 @@ def lookups() -> dict[str, list[Call]]:
 
 
 def events() -> dict[str, list[Call]]:
-    from webapp.asgi import application
+    from tidegauge.webapp.asgi import application
 
     key = _migrate_and_make_key()
     pages = _Pages()
@@ -307,7 +307,7 @@ class _Pages:
     def __init__(self) -> None:
         import psycopg
 
-        from state_backends import BatchLedger, Catalog, Count, StateSpec
+        from tidegauge.state_backends import BatchLedger, Catalog, Count, StateSpec
 
         self._conn = psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
         self._spec = StateSpec(PAGES, key={"page": "text"}, measures={"views": Count()}, changelog=True)
@@ -322,7 +322,7 @@ class _Pages:
         """Count one view of each page."""
         import pyarrow as pa
 
-        from state_backends import Changelog, PostgresBackingMap
+        from tidegauge.state_backends import Changelog, PostgresBackingMap
 
         batch = self._ledger.begin(self._batches)
         assert batch is not None

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 
 from benchmarks.servers import database, redis_client
-from pipelines.embedded.data_dir import REPOSITORY
-from pipelines.embedded.java import java_home
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.java import java_home
 
 PACKAGES = {
     "Spark": "pyspark",

@@ -25,10 +25,10 @@ import psutil
 
 from benchmarks.cases import Case, median_case
 from benchmarks.servers import database
-from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
-from state_backends import BatchLedger, Catalog, Count, StateSpec
-from webapp.core import serving
-from webapp.states.management.child_process import Child
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from tidegauge.state_backends import BatchLedger, Catalog, Count, StateSpec
+from tidegauge.webapp.commands.management.child_process import Child
+from tidegauge.webapp.serving import granian_options
 
 SEEDS = "none: nothing is chosen at random"
 
@@ -95,7 +95,7 @@ def _events_process(dsn: str, password: str, folder: Path) -> Iterator[tuple[int
     environ = {"DATABASE_URL": f"{dsn} password={password}" if password else dsn, "TIDEGAUGE_HOME": str(folder)}
     environ["TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH"] = "4000"
     port = free_port()
-    command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), *serving.EVENTS]
+    command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), *granian_options.EVENTS]
     with patch.dict(os.environ, environ | {"PYTHONPATH": str(REPOSITORY)}):
         manage = [sys.executable, str(REPOSITORY / "manage.py")]
         subprocess.run([*manage, "migrate", "--verbosity", "0"], check=True)

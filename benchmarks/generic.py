@@ -11,9 +11,9 @@ from itertools import count
 from benchmarks.cases import ROUNDS, Case, side_by_side
 from benchmarks.rows import SALES, batch
 from benchmarks.servers import database
-from state_backends import Count, PostgresBackingMap, StateSpec, Sum
-from state_backends.backends.postgres import tables
-from state_backends.table import StateTable
+from tidegauge.state_backends import Count, PostgresBackingMap, StateSpec, Sum
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.spec.table import StateTable
 
 UNEQUAL = {
     "sql_path": "Only the count lacks an SQL fold; the sum has one, but all measures of a state take the same path."

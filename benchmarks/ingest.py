@@ -25,12 +25,12 @@ from benchmarks.cases import Case, compared
 from benchmarks.input_files import SCHEMA, Totals, lay_out_sales
 from benchmarks.rows import SALES
 from benchmarks.servers import database, database_url
-from pipelines.driver import Driver, RunOptions
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import ParquetFiles
-from pipelines.spark import start_session
-from pipelines.stream import Stream
-from state_backends import BatchLedger
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.sources.files.formats import ParquetFiles
+from tidegauge.pipelines.spark.session import start_session
+from tidegauge.state_backends import BatchLedger
 
 UNEQUAL = {
     "noop": (

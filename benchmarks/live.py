@@ -13,9 +13,9 @@ from http import HTTPStatus
 from pathlib import Path
 from unittest.mock import patch
 
-from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
-from webapp.core import serving
-from webapp.states.management.child_process import Child
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from tidegauge.webapp.commands.management.child_process import Child
+from tidegauge.webapp.serving import granian_options
 
 HEALTHY_WITHIN_SECONDS = 60.0
 FILES_PER_BATCH = 100  # so that waiting files do not need a batch each
@@ -95,7 +95,7 @@ class Lookup:
 
 def _web(port: int) -> list[str]:
     serve = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), "--workers", "1"]
-    return [*serve, *serving.WEB]
+    return [*serve, *granian_options.WEB]
 
 
 def _pipeline(folder: Path, checkpoint: Path) -> list[str]:

@@ -28,7 +28,7 @@ from benchmarks.web import (
     shops_asked,
     web_environ,
 )  # fmt: skip
-from state_backends import StateReader
+from tidegauge.state_backends import StateReader
 
 UNEQUAL = {
     "bare_django": (

@@ -16,12 +16,12 @@ import psycopg
 from benchmarks.cases import Case, median_case
 from benchmarks.drivers import Drivers, running
 from benchmarks.servers import database_url
-from pipelines.jobs.flights import FLIGHT
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, Max, Mean, Min, StateSpec, Sum
-from state_backends.protocols import Aggregator
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.jobs.flights import FLIGHT
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, Max, Mean, Min, StateSpec, Sum
+from tidegauge.state_backends.protocols import Aggregator
 
 UNEQUAL = {
     "states_1_*": "One state groups each batch once. A hundred states group it a hundred times, write a hundred times "

@@ -30,9 +30,9 @@ from benchmarks.http_client import post, request_all, request_once
 from benchmarks.input_files import flight
 from benchmarks.live import Live, live_flights
 from benchmarks.servers import database, database_url, redis_client
-from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
-from webapp.core import serving
-from webapp.states.management.child_process import Child
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from tidegauge.webapp.commands.management.child_process import Child
+from tidegauge.webapp.serving import granian_options
 
 SEEDS = "the flights of file n: n, from 0"
 
@@ -96,8 +96,8 @@ class Files:
 @contextmanager
 def _other_processes(url: str, root: Path) -> Iterator[list[Child]]:
     """Run an events server and a Celery worker beside the web server and the driver."""
-    serve = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(free_port()), *serving.EVENTS]
-    worker = [sys.executable, "-m", "celery", "-A", "webapp", "worker", "--concurrency", "2", "-B"]
+    serve = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(free_port()), *granian_options.EVENTS]
+    worker = [sys.executable, "-m", "celery", "-A", "tidegauge.webapp", "worker", "--concurrency", "2", "-B"]
     schedule = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", "benchmark@%h"]
     environ = {"DATABASE_URL": url, "TIDEGAUGE_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
     with patch.dict(os.environ, environ), ExitStack() as stack:

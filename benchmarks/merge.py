@@ -17,11 +17,11 @@ from benchmarks.cases import ROUNDS, Case, Timed, Work, side_by_side
 from benchmarks.pgbench import Pgbench, pgbench_program
 from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database
-from state_backends import PostgresBackingMap, StateSpec
-from state_backends.backends.postgres import tables
-from state_backends.backends.postgres.merge import merge_sql
-from state_backends.backends.postgres.rows import csv_rows
-from state_backends.table import StateTable
+from tidegauge.state_backends import PostgresBackingMap, StateSpec
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.backends.postgres.merge import merge_sql
+from tidegauge.state_backends.backends.postgres.rows import csv_rows
+from tidegauge.state_backends.spec.table import StateTable
 
 UNEQUAL = {
     "plain_upsert": (

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.cases import Timed
 from benchmarks.servers import database_url
-from pipelines.connections import session_options
+from tidegauge.pipelines.connections import session_options
 
 RATE = re.compile(r"^tps = ([\d.]+) \(without initial connection time\)", re.MULTILINE)
 VARIABLES = {

@@ -23,13 +23,13 @@ from benchmarks.cases import Case, compared, median_case
 from benchmarks.drivers import running
 from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database, database_url
-from pipelines.connections import connect
-from pipelines.jobs.flights import BY_CARRIER, FLIGHT
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import BatchLedger, Catalog, PostgresBackingMap
-from state_backends.batch import lock_fence
+from tidegauge.pipelines.connections import connect
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.jobs.flights import BY_CARRIER, FLIGHT
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import BatchLedger, Catalog, PostgresBackingMap
+from tidegauge.state_backends.ledger.batch import lock_fence
 
 UNEQUAL = {
     "*1_pipeline*": "One pipeline has the whole machine. More of them share its cores with each other, and so does "

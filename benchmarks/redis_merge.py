@@ -12,7 +12,7 @@ import redis
 from benchmarks.cases import ROUNDS, Case, side_by_side
 from benchmarks.rows import KEYS, SALES, batch, row_dicts
 from benchmarks.servers import redis_client
-from state_backends import RedisBackingMap
+from tidegauge.state_backends import RedisBackingMap
 
 UNEQUAL = {
     "pipelined_hset": (

@@ -11,7 +11,7 @@ from benchmarks.cases import Case
 from benchmarks.charts import Bar, chart
 from benchmarks.registry import BENCHMARKS, Benchmark
 from benchmarks.results import Section, read
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 RESULTS, PAGE, CHARTS = Path("benchmarks.json"), Path("benchmarks.md"), Path("images/benchmarks")  # in docs

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from state_backends import Count, StateSpec, Sum
+from tidegauge.state_backends import Count, StateSpec, Sum
 
 SALES = StateSpec("bench_sales", key={"shop": "text"}, measures={"n": Count(), "total": Sum("x", "double precision")})
 KEYS, ALL_KEYS = 100_000, 300_000

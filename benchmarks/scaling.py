@@ -21,10 +21,10 @@ from psycopg import sql
 from benchmarks.cases import Case, median_case, side_by_side
 from benchmarks.rows import SALES
 from benchmarks.servers import database
-from state_backends import BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
-from state_backends.batch import Batch, lock_fence
-from state_backends.maintenance import Step, compact, expire
-from state_backends.table import StateTable
+from tidegauge.state_backends import BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
+from tidegauge.state_backends.ledger.batch import Batch, lock_fence
+from tidegauge.state_backends.maintenance import Step, compact, expire
+from tidegauge.state_backends.spec.table import StateTable
 
 UNEQUAL = {
     "*_100000_keys": "The same state with fewer keys: a larger part of it is in the caches of processor and database."

@@ -14,9 +14,9 @@ import psycopg
 import redis
 from psycopg import sql
 
-from pipelines.connections import connect
-from pipelines.embedded.servers import ensure_servers
-from state_backends import Catalog
+from tidegauge.pipelines.connections import connect
+from tidegauge.pipelines.embedded.servers import ensure_servers
+from tidegauge.state_backends import Catalog
 
 UNLINKED = 10_000  # keys per command
 

@@ -52,7 +52,8 @@ class Module:
 
     @property
     def name(self) -> str:
-        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        name = self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return f"tidegauge.{name}" if name.partition(".")[0] in PACKAGES else name
 
     @cached_property
     def lines(self) -> list[str]:

@@ -17,10 +17,10 @@ import psycopg
 from benchmarks.http_client import request_once
 from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database_url
-from pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
-from state_backends import BatchLedger, Catalog, PostgresBackingMap
-from state_backends.batch import lock_fence
-from webapp.core import serving
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from tidegauge.state_backends import BatchLedger, Catalog, PostgresBackingMap
+from tidegauge.state_backends.ledger.batch import lock_fence
+from tidegauge.webapp.serving import granian_options
 
 KEYS_PER_LOOKUP = 100
 CONNECTIONS = 4
@@ -79,7 +79,7 @@ def lookup_body(seed: int) -> bytes:
 
 
 @contextmanager
-def served_by_granian(environ: Mapping[str, str], options: Sequence[str] = serving.WEB) -> Iterator[int]:
+def served_by_granian(environ: Mapping[str, str], options: Sequence[str] = granian_options.WEB) -> Iterator[int]:
     """Serve the web process, or what the options say; give the port."""
     port = free_port()
     command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), "--workers", str(WORKERS)]

@@ -18,17 +18,31 @@ from mkdocs.structure.files import File, Files
 import tidegauge
 from tidegauge import cli, client
 from tidegauge.names import homes
-from webapp.api import problems
+from tidegauge.webapp.api import problems
 
 # Where the modules that a name may live in are described, first match first; errors and aggregators come before.
 PAGES = {
-    "streams": ("Pipelines and streams", ("pipelines.pipeline", "pipelines.stream", "pipelines.functions")),
-    "operators": ("Windows and operators", ("pipelines.operators", "pipelines.windows")),
-    "sources": ("Sources", ("pipelines.sources",)),
-    "running": ("Running pipelines", ("pipelines", "tidegauge")),
-    "states": ("States and backing maps", ("state_backends.spec", "state_backends.row", "state_backends.maps")),
-    "aggregators": ("Aggregators", ("state_backends.aggregators",)),
-    "library": ("Ledger, readers, stores", ("state_backends",)),
+    "streams": (
+        "Pipelines and streams",
+        (
+            "tidegauge.pipelines.declare.pipeline",
+            "tidegauge.pipelines.declare.stream",
+            "tidegauge.pipelines.declare.functions",
+        ),
+    ),
+    "operators": ("Windows and operators", ("tidegauge.pipelines.operators", "tidegauge.pipelines.declare.windows")),
+    "sources": ("Sources", ("tidegauge.pipelines.sources",)),
+    "running": ("Running pipelines", ("tidegauge.pipelines", "tidegauge.names")),
+    "states": (
+        "States and backing maps",
+        (
+            "tidegauge.state_backends.spec.state_spec",
+            "tidegauge.state_backends.spec.row",
+            "tidegauge.state_backends.maps",
+        ),
+    ),
+    "aggregators": ("Aggregators", ("tidegauge.state_backends.aggregators",)),
+    "library": ("Ledger, readers, stores", ("tidegauge.state_backends",)),
     "errors": ("Errors", ()),
 }
 
@@ -114,7 +128,7 @@ def _within(home: str, module: str) -> bool:
 def _commands() -> Iterator[str]:
     """Yield the lines of the page of commands."""
     yield "# Commands\n"
-    yield "`tidegauge COMMAND`, and in a checkout `manage.py COMMAND`. `tidegauge COMMAND --help` prints the same.\n"
+    yield "In a checkout, `tidegauge` is `.venv/bin/tidegauge`. `tidegauge COMMAND --help` prints the same.\n"
     for name, summary in sorted(cli.own_commands()):
         yield f"## {name}\n\n{summary}\n"
         yield from _options(parser_of(name))
@@ -122,7 +136,7 @@ def _commands() -> Iterator[str]:
 
 def parser_of(command: str) -> argparse.ArgumentParser:
     """Return the parser of one of Tidegauge's commands."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tidegauge.webapp.settings")
     import django
     from django.core.management import get_commands, load_command_class
 

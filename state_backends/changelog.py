@@ -14,11 +14,17 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from state_backends.committed import ledger_sql
-from state_backends.errors import NotCommittedError, OutOfReachError, SpecError, StaleBatchError, UnknownStateError
-from state_backends.row import Key, Versioned
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas
+from tidegauge.state_backends.committed import ledger_sql
+from tidegauge.state_backends.errors import (
+    NotCommittedError,
+    OutOfReachError,
+    SpecError,
+    StaleBatchError,
+    UnknownStateError,
+)
+from tidegauge.state_backends.spec.row import Key, Versioned
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 # The temporary table of entries that are written row by row.
 ENTRIES = sql.Identifier("entries")

@@ -21,9 +21,9 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from state_backends.protocols import Aggregator
-from state_backends.spec import StateSpec, stored_column
-from state_backends.table import StateTable, columns, commas
+from tidegauge.state_backends.protocols import Aggregator
+from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 # A state and the ledger row of its pipeline. The row is found from its newest version on, by the index pipeline_newest:
 # while a snapshot is held, every batch leaves dead versions of it, and by its name a lookup goes through all of them.

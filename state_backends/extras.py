@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from state_backends.errors import MissingPackageError
+from tidegauge.state_backends.errors import MissingPackageError
+
+# The name on the package index.
+DISTRIBUTION = "tidegauge"
 
 # What is imported, and the extra to install for it. pyproject.toml says what an extra has.
 EXTRAS = {
@@ -24,6 +27,11 @@ EXTRAS = {
     **dict.fromkeys(("fastavro", "google"), "registry"),
     **dict.fromkeys(("mozilla_django_oidc", "requests"), "oidc"),
 }
+
+
+def with_extras(extras: str) -> str:
+    """Return what to install: the distribution with extras, which are separated by commas."""
+    return f"{DISTRIBUTION}[{extras}]"
 
 
 class OptionalModule(ModuleType):
@@ -52,5 +60,5 @@ def naming_the_extra() -> Iterator[None]:
             version = getattr(importlib.import_module(package), "__version__", "unknown")
             found = f"is of version {version!r}, which lacks what is needed ({error.msg}); install the one of"
         raise MissingPackageError(
-            f"package {package!r} {found} tidegauge[{EXTRAS[package]}], which has it", name=package
+            f"package {package!r} {found} {with_extras(EXTRAS[package])}, which has it", name=package
         ) from error

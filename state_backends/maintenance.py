@@ -14,13 +14,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from state_backends.batch_time import checked_clock
-from state_backends.committed import ledger_sql, live_sql
-from state_backends.errors import UnknownStateError
-from state_backends.protocols import BACKENDS
-from state_backends.spec import StateSpec
-from state_backends.state_lock import StateWork, lock_unless
-from state_backends.table import StateTable, columns
+from tidegauge.state_backends.committed import ledger_sql, live_sql
+from tidegauge.state_backends.errors import UnknownStateError
+from tidegauge.state_backends.ledger.batch_time import checked_clock
+from tidegauge.state_backends.ledger.state_lock import StateWork, lock_unless
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, columns
 
 # Rows per page: about 30 ms of work here; a driver that wants to commit waits no longer than one page.
 PAGE_ROWS = 5_000

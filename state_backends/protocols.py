@@ -9,17 +9,17 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, NamedTuple, Protocol
 
-from state_backends.row import Key, Versioned
+from tidegauge.state_backends.spec.row import Key, Versioned
 
 if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
 
-    from state_backends.batch import Batch
-    from state_backends.dead_letters import DeadLetter
-    from state_backends.maintenance import Horizon, Step
-    from state_backends.reader.reader import Reader
-    from state_backends.spec import StateSpec
+    from tidegauge.state_backends.dead_letters.letters import DeadLetter
+    from tidegauge.state_backends.ledger.batch import Batch
+    from tidegauge.state_backends.maintenance import Horizon, Step
+    from tidegauge.state_backends.reader.reader import Reader
+    from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class IBackingMap(Protocol):
@@ -377,7 +377,7 @@ class Registry(UserDict[str, Backend]):
 
     @cached_property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
-        return dict(import_module("state_backends.backends").REGISTERED)
+        return dict(import_module("tidegauge.state_backends.backends").REGISTERED)
 
     def __getitem__(self, name: str) -> Backend:
         if isinstance(self.data[name], str):

@@ -7,7 +7,7 @@ connection of your own is passed to `prepare` before the library gets it.
 
 from typing import TYPE_CHECKING, Any
 
-from state_backends.errors import ServerVersionError
+from tidegauge.state_backends.errors import ServerVersionError
 
 if TYPE_CHECKING:
     import psycopg

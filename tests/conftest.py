@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from pipelines.embedded.temporary import temporary_database
 from tests.harness.costs import count
+from tidegauge.pipelines.embedded.temporary import temporary_database
 
 pytest_plugins = ["tidegauge.testing.fixtures", "tests.harness.reset", "tests.webapp.processes"]
 

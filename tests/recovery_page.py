@@ -7,7 +7,7 @@ where a command is added. tests/test_recovery_page.py fails where no test names 
 import re
 import shlex
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "recovery.md").read_text()
 FINDINGS = dict(re.findall(r"^### ([^\n]*)\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE))
@@ -44,7 +44,7 @@ def message_of(finding: str, number: int = 1) -> str:
 
 
 def arguments(command: str, **values: str) -> list[str]:
-    """Return the words after `python manage.py`, with placeholders such as NAME filled in."""
-    python, manage, *words = shlex.split(command)
-    assert (python, manage) == ("python", "manage.py")
+    """Return the words after `tidegauge`, with placeholders such as NAME filled in."""
+    program, *words = shlex.split(command)
+    assert program == "tidegauge"
     return [values.get(word, word) for word in words]

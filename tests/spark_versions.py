@@ -11,32 +11,32 @@ import sysconfig
 import venv
 from pathlib import Path
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 FOLDER = REPOSITORY / ".venv-spark"
 
-# The newest patch of each minor version of the range in pipelines/spark_versions.py.
+# The newest patch of each minor version of the range in pipelines/spark/versions.py.
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 
 # What shows a version: batches and replays, checkpoints, sources, operators, jobs, types.
 CORE = (
-    "tests/pipelines/test_spark.py",
-    "tests/pipelines/test_spark_versions.py",
+    "tests/pipelines/spark/test_session.py",
+    "tests/pipelines/spark/test_versions.py",
     "tests/pipelines/test_replays.py",
-    "tests/pipelines/test_checkpoint_files.py",
-    "tests/pipelines/test_recovery.py",
-    "tests/pipelines/test_application_sink.py",
-    "tests/pipelines/test_event_time.py",
-    "tests/pipelines/test_windows.py",
+    "tests/pipelines/checkpoint/test_files.py",
+    "tests/pipelines/repair/test_recovery.py",
+    "tests/pipelines/driver/test_application_sink.py",
+    "tests/pipelines/declare/test_event_time.py",
+    "tests/pipelines/declare/test_windows.py",
     "tests/pipelines/test_sketches.py",
-    "tests/pipelines/test_misfits.py",
+    "tests/pipelines/batch/test_misfits.py",
     "tests/pipelines/jobs",
     "tests/pipelines/operators",
     "tests/pipelines/verbs",
     "tests/pipelines/sources/test_exact.py",
-    "tests/pipelines/sources/test_files.py",
-    "tests/pipelines/sources/test_redis_streams.py",
-    "tests/pipelines/sources/test_postgres_changes.py",
+    "tests/pipelines/sources/files/test_formats.py",
+    "tests/pipelines/sources/redis/test_streams.py",
+    "tests/pipelines/sources/postgres/test_changes.py",
 )
 
 

@@ -1,13 +1,15 @@
-"""The README shows what is there: the pipeline is the job, and the files it names exist."""
+"""The README and the page of the library show what is there: the pipeline is the job, and the program prints that."""
 
 import re
 import subprocess
 import sys
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text()
-JOB, LIBRARY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PAGE = (REPOSITORY / "docs" / "library.md").read_text()
+[JOB], [LIBRARY] = (re.findall(r"```python\n(.*?)```", text, re.DOTALL) for text in (README, PAGE))
+MOST_WORDS = 900
 PRINTED = LIBRARY.splitlines()[-1].split("# ")[1]
 
 
@@ -36,11 +38,11 @@ def test_without_its_rollback_it_counts_a_key_twice_that_the_replay_lacks():
     program = replaced("    counts.rollback(txid)", "    ")
 
     assert (PRINTED, printed(program)) == ("[6, 3]", "[6, 6]")
-    assert "`/cart` would be 6" in README
+    assert "`/cart` would be 6" in PAGE
 
 
 def test_it_does_the_same_over_an_empty_database(database_url):
-    over_postgres = re.findall(r"`(PostgresBackingMap\(.*?\))`", README)[0]
+    over_postgres = re.findall(r"`(PostgresBackingMap\(.*?\))`", PAGE)[0]
     opened = f"import psycopg; conn = psycopg.connect({database_url!r}, autocommit=True)\n"
     program = replaced("MemoryBackingMap(views)", over_postgres)
     program = replaced("import CachedMap", "import PostgresBackingMap, CachedMap", program)
@@ -48,8 +50,9 @@ def test_it_does_the_same_over_an_empty_database(database_url):
     assert printed(opened + program) == PRINTED
 
 
-def test_the_files_it_names_exist():
-    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*\.?[a-z]*)`", README))
+def test_the_readme_is_short_and_the_pages_it_leads_to_exist():
+    pages = set(re.findall(r"\]\(([^)]+)\)", README))
 
-    assert len(named) > 10
-    assert [name for name in named if not (REPOSITORY / name).exists()] == []
+    assert len(README.split()) <= MOST_WORDS
+    assert len(pages) > 20
+    assert [page for page in pages if not (REPOSITORY / page).exists()] == []

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import pipelines.errors
-import state_backends.errors
-from state_backends.errors import KeyValueStoreError, SynchronizerError, TidegaugeError, UnknownNameError
+import tidegauge.pipelines.errors
+import tidegauge.state_backends.errors
 from tests.recovery_page import FINDINGS, PAGE, commands, messages, statements
+from tidegauge.state_backends.errors import KeyValueStoreError, SynchronizerError, TidegaugeError, UnknownNameError
 
 # What an operator sees of each error that says that something went back, was lost or is in the way.
 FINDINGS_OF = {
@@ -114,7 +114,7 @@ def test_each_error_has_a_finding_or_is_for_programs():
     programs = (KeyValueStoreError, SynchronizerError, UnknownNameError)
     errors = {
         name
-        for module in (state_backends.errors, pipelines.errors)
+        for module in (tidegauge.state_backends.errors, tidegauge.pipelines.errors)
         for name, kind in vars(module).items()
         if isinstance(kind, type) and issubclass(kind, TidegaugeError) and not issubclass(kind, programs)
     } - {"TidegaugeError"}

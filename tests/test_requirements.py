@@ -16,8 +16,6 @@ ROOT = Path(__file__).parents[1]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = DECLARED["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-OURS = ("tidegauge", "webapp", "pipelines", "state_backends")
-
 # Packages that are called otherwise than they are imported, and those that others bring along.
 CALLED = {
     "django-environ": "environ", "djangorestframework": "rest_framework", "psycopg[binary]": "psycopg",
@@ -31,7 +29,7 @@ RUNS_WITH = {
     "pipelines": ["spark", "redis", "registry"],
     "pipelines/embedded": ["embedded"],
     "webapp": ["web", "oidc"],
-    "webapp/states/management": ["web", "spark", "embedded"],
+    "webapp/commands/management": ["web", "spark", "embedded"],
     "tidegauge": ["web"],
     "tidegauge/testing": ["spark", "embedded"],
     "tidegauge/client": ["client"],
@@ -99,7 +97,7 @@ def imports(folder: str) -> Iterator[tuple[str, str]]:
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             roots = {module.partition(".")[0] for module in modules}
-            yield from ((root, name) for root in roots - set(OURS) - sys.stdlib_module_names)
+            yield from ((root, name) for root in roots - {"tidegauge"} - sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("folder", RUNS_WITH)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 PYPROJECT = """
 [project]

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import tidegauge
 from tidegauge import init
-from tidegauge.names import PACKAGES, SITE, HiddenPackageError, check_packages
 from tidegauge.words import ONLY_A_QUESTION, check_words
+
+APPS = Path(__file__).with_name("webapp")
 
 NEED_NO_SERVERS = {"help", "version", "check", "collectstatic", "diffsettings", "makemigrations", "spectacular"}
 
@@ -70,36 +71,32 @@ def overview(program: str) -> str:
 
 def own_commands() -> Iterator[tuple[str, str]]:
     """Yield each command of webapp and the first line about it."""
-    for file in (SITE / "webapp").glob("*/management/commands/[!_]*.py"):
+    for file in APPS.glob("*/management/commands/[!_]*.py"):
         documentation = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         yield file.stem, documentation.partition("\n")[0]
 
 
 def _run(words: list[str]) -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tidegauge.webapp.settings")
     # A script that pip has installed has its own folder there; modules are looked for where one types the command.
     if not sys.flags.safe_path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     # An orderly exit stops the embedded servers; a command that stops by itself on SIGTERM sets its own handler.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        check_packages(*PACKAGES)
-        _execute(words)
-    except HiddenPackageError as error:
-        sys.exit(f"tidegauge: {error}")
+    _execute(words)
 
 
 def _execute(words: list[str]) -> None:
-    from pipelines.errors import RuntimeSetupError
-    from state_backends.errors import MissingPackageError
-    from state_backends.extras import naming_the_extra
+    from tidegauge.pipelines.errors import RuntimeSetupError
+    from tidegauge.state_backends.errors import MissingPackageError
+    from tidegauge.state_backends.extras import naming_the_extra
 
     try:
         with naming_the_extra():
             _read_env(Path(".env"))
             check_words(words)
             if needs_servers(words):
-                from pipelines.embedded.servers import ensure_servers
+                from tidegauge.pipelines.embedded.servers import ensure_servers
 
                 ensure_servers()
             from django.core.management import execute_from_command_line

@@ -1,6 +1,7 @@
 """`tidegauge init NAME`: writes a project with one pipeline, its test, and the settings and services that run it.
 
-The files are those of the folder `project`: PROJECT is the name in paths and texts, RANDOM_1 a new secret.
+The files are those of the folder `project`: PROJECT is the name in paths and texts, RANDOM_1 a new secret, and
+REQUIREMENT[extras] what pip installs to get the Tidegauge that runs here.
 """
 
 import keyword
@@ -11,11 +12,12 @@ from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
-from tidegauge.names import PACKAGES
+from tidegauge.distribution import requirement
 
 TEMPLATE = Path(__file__).with_name("project")
 SUFFIX = ".txt"  # so that no tool takes the files for ours
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+REQUIREMENT = re.compile(r"REQUIREMENT\[([a-z,]+)\]")
 
 USAGE = (
     "usage: tidegauge init NAME\n\nWrite a project NAME into a new folder: a pipeline, its test, settings, services."
@@ -55,7 +57,7 @@ def main(words: list[str]) -> None:
 def _check(name: str, folder: Path) -> None:
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         raise InitError(f"{name!r} is not a name of a Python package: take small letters, digits and _, as 'shop'")
-    if name in (*PACKAGES, "tidegauge", "tests", "sample") or name in sys.stdlib_module_names:
+    if name in ("tidegauge", "tests", "sample") or name in sys.stdlib_module_names:
         raise InitError(f"there is a package {name!r} already, which yours would hide; take another name")
     if folder.exists():
         raise InitError(f"{str(folder)!r} exists; take another name, or another folder")
@@ -63,6 +65,7 @@ def _check(name: str, folder: Path) -> None:
 
 def _write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
+    text = REQUIREMENT.sub(lambda found: requirement(found[1]), text)
     # Letters and digits, which need no quoting in a URL.
     random: dict[str, str] = defaultdict(partial(secrets.token_hex, 24))
     file.touch(mode=0o600 if file.name == ".env" else 0o666)

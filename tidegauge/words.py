@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tidegauge.names import SITE
+APPS = Path(__file__).with_name("webapp")
 
 ONLY_A_QUESTION = {"--help", "-h", "--version"}
 
@@ -27,7 +27,7 @@ OTHER_SETTINGS = ("--settings", "--pythonpath")  # with these there may be other
 
 def check_words(words: list[str]) -> None:
     """Exit as the command would if its words are wrong, or ask for help alone."""
-    from pipelines.embedded.addresses import are_known
+    from tidegauge.pipelines.embedded.addresses import are_known
 
     if words[0].startswith("-") or words[0] in ("help", "version"):
         return
@@ -72,8 +72,8 @@ def _check(words: list[str]) -> None:
 
 def own_apps() -> dict[str, str]:
     """Return each command of webapp and the application that has it."""
-    files = (SITE / "webapp").glob("*/management/commands/[!_]*.py")
-    return {file.stem: f"webapp.{file.parents[2].name}" for file in files}
+    files = APPS.glob("*/management/commands/[!_]*.py")
+    return {file.stem: f"tidegauge.webapp.{file.parents[2].name}" for file in files}
 
 
 def installed_app(name: str) -> str:
@@ -81,8 +81,8 @@ def installed_app(name: str) -> str:
     from django.conf import settings
     from django.core import management
 
-    from pipelines.embedded.addresses import are_known
-    from pipelines.embedded.data_dir import data_dir
+    from tidegauge.pipelines.embedded.addresses import are_known
+    from tidegauge.pipelines.embedded.data_dir import data_dir
 
     if not are_known():
         data_dir()  # says in one line why the folder of the servers, and of the secret key, cannot be made
@@ -91,7 +91,7 @@ def installed_app(name: str) -> str:
         with suppress(ModuleNotFoundError):
             for folder in getattr(find_spec(app), "submodule_search_locations", None) or ():
                 apps |= dict.fromkeys(management.find_commands(str(Path(folder) / "management")), app)
-    if name not in apps and os.environ["DJANGO_SETTINGS_MODULE"] == "webapp.settings":
+    if name not in apps and os.environ["DJANGO_SETTINGS_MODULE"] == "tidegauge.webapp.settings":
         near = get_close_matches(name, apps)
         meant = f". Did you mean {near[0]}?" if near else ""
         sys.stderr.write(f"Unknown command: {name!r}{meant}\nType '{Path(sys.argv[0]).name} help' for usage.\n")

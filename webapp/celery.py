@@ -1,4 +1,4 @@
-"""The Celery application. `celery -A webapp worker -B` runs tasks, also those of the schedule in the database.
+"""The Celery application. `celery -A tidegauge.webapp worker -B` runs tasks, also those that the database schedules.
 
 A task's log lines have the id of the request that started it: the id is sent in the task's headers.
 """
@@ -10,7 +10,7 @@ from celery import Celery
 from celery.signals import before_task_publish, setup_logging, task_postrun, task_prerun
 from structlog.contextvars import bind_contextvars, clear_contextvars, get_contextvars
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tidegauge.webapp.settings")
 
 REQUEST_ID_HEADER = "tidegauge_request_id"
 

@@ -8,14 +8,21 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
-from state_backends.session import CLIENT
-from webapp.core import logs
-from webapp.core.installation import checked_origins, database, networks, replicas, stored_secret_key, strong_secret_key
+from tidegauge.state_backends.session import CLIENT
+from tidegauge.webapp.core import logs
+from tidegauge.webapp.core.installation import (
+    checked_origins,
+    database,
+    networks,
+    replicas,
+    stored_secret_key,
+    strong_secret_key,
+)
 
 env = environ.Env()
 
 # The checkout, or the working folder where pip has installed the packages: pipelines' project_dir, without pipelines.
-BASE_DIR = Path(__file__).resolve().parents[1]
+BASE_DIR = Path(__file__).absolute().parents[2]  # links are not resolved: in a checkout tidegauge/webapp is one
 if not (BASE_DIR / "manage.py").exists():
     BASE_DIR = Path.cwd()
 DATA_DIR = Path(env.str("TIDEGAUGE_HOME", default="") or BASE_DIR / ".tidegauge").resolve()
@@ -137,39 +144,41 @@ INSTALLED_APPS = [
     "django_htmx",
     "drf_spectacular",
     "rest_framework",
-    "webapp.accounts.audit",
-    "webapp.states",
-    "webapp.saved_queries",
-    "webapp.saved_views",
-    "webapp.webhooks",
-    "webapp.alerts",
-    "webapp.accounts",
-    "webapp.api",
-    "webapp.dashboard",
+    "tidegauge.webapp.accounts.audit",
+    "tidegauge.webapp.catalog",
+    "tidegauge.webapp.maintenance",
+    "tidegauge.webapp.api.saved_queries",
+    "tidegauge.webapp.console.saved_views",
+    "tidegauge.webapp.notify.webhooks",
+    "tidegauge.webapp.notify.alerts",
+    "tidegauge.webapp.accounts",
+    "tidegauge.webapp.api",
+    "tidegauge.webapp.console.dashboard",
+    "tidegauge.webapp.commands",
 ]
 
 MIDDLEWARE = [
-    "webapp.core.middleware.RequestObserver",  # first, so that the logs and times of the others belong to the request
-    "webapp.core.cors.CrossOrigin",  # before a redirect to HTTPS, which no browser follows in a preflight
-    "webapp.core.csp.ContentSecurityPolicy",
-    "webapp.api.caching.PrivateAnswers",
+    "tidegauge.webapp.serving.observer.RequestObserver",  # first, so that logs of the others belong to the request
+    "tidegauge.webapp.core.cors.CrossOrigin",  # before a redirect to HTTPS, which no browser follows in a preflight
+    "tidegauge.webapp.core.csp.ContentSecurityPolicy",
+    "tidegauge.webapp.api.caching.PrivateAnswers",
     "django.middleware.security.SecurityMiddleware",
-    "webapp.api.rendering.CompressedAnswers",
-    "webapp.api.direct.DirectRequests",  # goes past what follows
+    "tidegauge.webapp.api.rendering.CompressedAnswers",
+    "tidegauge.webapp.api.direct.DirectRequests",  # goes past what follows
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "webapp.accounts.sign_in.KnownDevices",
+    "tidegauge.webapp.accounts.sign_in.KnownDevices",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "webapp.core.middleware.DatabaseUnavailableMiddleware",
+    "tidegauge.webapp.core.unavailable.DatabaseUnavailableMiddleware",
 ]
 
-ROOT_URLCONF = "webapp.urls"
-WSGI_APPLICATION = "webapp.wsgi.application"
+ROOT_URLCONF = "tidegauge.webapp.urls"
+WSGI_APPLICATION = "tidegauge.webapp.wsgi.application"
 
 TEMPLATES = [
     {
@@ -190,7 +199,7 @@ TEMPLATES = [
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
-FORMAT_MODULE_PATH = ["webapp.formats"]
+FORMAT_MODULE_PATH = ["tidegauge.webapp.formats"]
 TIME_ZONE = "UTC"
 USE_TZ = True
 
@@ -250,13 +259,16 @@ WHITENOISE_AUTOREFRESH = DEBUG
 warnings.filterwarnings("ignore", "No directory at", UserWarning)  # WhiteNoise warns before collectstatic has run
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "webapp.core.static_files.CollectedOrNotStorage"},
+    "staticfiles": {"BACKEND": "tidegauge.webapp.core.static_files.CollectedOrNotStorage"},
 }
 
 # --- Authentication and HTTPS ---------------------------------------------------------------------------------------
 
 # The second one is that of sessions from before the first one existed.
-AUTHENTICATION_BACKENDS = ["webapp.accounts.sign_in.PasswordBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = [
+    "tidegauge.webapp.accounts.sign_in.PasswordBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
 # Signing in at an identity provider (extra `oidc`): see docs/access.md. OIDC_GROUPS: names of its groups to ours.
 OIDC_ISSUER = env.str("TIDEGAUGE_OIDC_ISSUER", default="")
 OIDC_RP_CLIENT_ID = env.str("TIDEGAUGE_OIDC_CLIENT_ID", default="")
@@ -270,7 +282,7 @@ OIDC_STAFF_GROUPS = env.list("TIDEGAUGE_OIDC_STAFF_GROUPS", default=[])
 OIDC_ALLOWED_GROUPS = env.list("TIDEGAUGE_OIDC_ALLOWED_GROUPS", default=[])
 OIDC_GROUP_REQUIRED = env.bool("TIDEGAUGE_OIDC_GROUP_REQUIRED", default=True)
 OIDC_SESSION_HOURS = env.float("TIDEGAUGE_OIDC_SESSION_HOURS", default=12.0)
-OIDC_BACKEND = "webapp.accounts.oidc.OidcBackend"
+OIDC_BACKEND = "tidegauge.webapp.accounts.oidc.OidcBackend"
 OIDC_USE_PKCE, OIDC_PKCE_CODE_CHALLENGE_METHOD, OIDC_TIMEOUT = True, "S256", 10.0
 OIDC_MAX_STATES = 5  # sign-ins under way in one browser; more do not fit into a cookie
 PASSWORD_SIGN_IN = env.bool("TIDEGAUGE_PASSWORD_SIGN_IN", default=True)
@@ -297,7 +309,7 @@ PROXIES = env.int("TIDEGAUGE_PROXIES", default=int(env.bool("TIDEGAUGE_BEHIND_PR
 BEHIND_PROXY = PROXIES > 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
-CSRF_FAILURE_VIEW = "webapp.api.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "tidegauge.webapp.api.errors.csrf_failure"
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
@@ -307,18 +319,18 @@ X_FRAME_OPTIONS = "DENY"
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "webapp.accounts.authentication.ApiKeyAuthentication",
+        "tidegauge.webapp.accounts.authentication.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.permissions.HasScope"],
-    "DEFAULT_THROTTLE_CLASSES": ["webapp.accounts.throttling.RateLimit"],
+    "DEFAULT_PERMISSION_CLASSES": ["tidegauge.webapp.accounts.permissions.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["tidegauge.webapp.accounts.throttling.RateLimit"],
     # The client's address is taken from X-Forwarded-For only behind a proxy.
     "NUM_PROXIES": PROXIES,
-    "DEFAULT_RENDERER_CLASSES": ["webapp.api.rendering.OrjsonRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["webapp.api.rendering.OrjsonParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.api.rendering.Negotiation",
-    "DEFAULT_SCHEMA_CLASS": "webapp.api.openapi.OperationTexts",
-    "EXCEPTION_HANDLER": "webapp.api.errors.problem_response",
+    "DEFAULT_RENDERER_CLASSES": ["tidegauge.webapp.api.rendering.OrjsonRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["tidegauge.webapp.api.rendering.OrjsonParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tidegauge.webapp.api.rendering.Negotiation",
+    "DEFAULT_SCHEMA_CLASS": "tidegauge.webapp.api.openapi.OperationTexts",
+    "EXCEPTION_HANDLER": "tidegauge.webapp.api.errors.problem_response",
 }
 
 SPECTACULAR_SETTINGS = {
@@ -356,13 +368,13 @@ SPECTACULAR_SETTINGS = {
     "SERVERS": [{"url": "/", "description": "This server"}],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "webapp.api.openapi.describe_everywhere",
-        "webapp.api.event_paths.describe_events",
+        "tidegauge.webapp.api.openapi.describe_everywhere",
+        "tidegauge.webapp.api.event_paths.describe_events",
     ],
     # Shared by a pipeline and its reprocess; other resources have their own status values.
     "ENUM_NAME_OVERRIDES": {
-        "DriverStatusEnum": "webapp.api.answers.DRIVER_STATUSES",
-        "ProblemCode": "webapp.api.problems.CODES",
+        "DriverStatusEnum": "tidegauge.webapp.api.answers.DRIVER_STATUSES",
+        "ProblemCode": "tidegauge.webapp.api.problems.CODES",
     },
 }
 
@@ -377,7 +389,7 @@ UNFOLD = {
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("dashboard/favicon.svg")},
     ],
-    "ENVIRONMENT_TITLE_PREFIX": "webapp.dashboard.strip.title_prefix",
+    "ENVIRONMENT_TITLE_PREFIX": "tidegauge.webapp.console.dashboard.strip.title_prefix",
     "STYLES": [lambda request: static("dashboard/shell.css"), lambda request: static("dashboard/admin.css")],
     "SCRIPTS": [lambda request: static("dashboard/shell.js"), lambda request: static("dashboard/admin.js")],
     "SHOW_HISTORY": False,
@@ -420,7 +432,7 @@ UNFOLD = {
             "950": "#04232c",
         },
     },
-    "SIDEBAR": {"navigation": "webapp.states.admin.base.sidebar"},
+    "SIDEBAR": {"navigation": "tidegauge.webapp.core.admin_pages.sidebar"},
 }
 
 # --- Tasks ----------------------------------------------------------------------------------------------------------

@@ -5,17 +5,21 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from state_backends.extras import naming_the_extra
-from webapp.api.errors import events_are_elsewhere
-from webapp.api.views import DocsView, SchemaView
-from webapp.core.admin import sign_in
-from webapp.core.health import healthz, metrics, readyz
+from tidegauge.state_backends.extras import naming_the_extra
+from tidegauge.webapp.api import urls as lookups
+from tidegauge.webapp.api.errors import events_are_elsewhere
+from tidegauge.webapp.api.views import DocsView, SchemaView
+from tidegauge.webapp.core.admin import sign_in
+from tidegauge.webapp.notify.alerts.api import AlertsView
+from tidegauge.webapp.serving.health import healthz, metrics, readyz
 
 # What the page offers.
 SIGN_IN = {"passwords": settings.PASSWORD_SIGN_IN, "oidc": bool(settings.OIDC_ISSUER)}
 
+API = [*lookups.urlpatterns, path("alerts", AlertsView.as_view(), name="alerts")]
+
 urlpatterns = [
-    path("api/v1/", include("webapp.api.urls")),  # first: by far the most requests
+    path("api/v1/", include((API, "lookup"))),  # first: by far the most requests
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
@@ -27,12 +31,12 @@ urlpatterns = [
     path("api/schema", SchemaView.as_view(), name="schema"),
     path("api/docs", DocsView.as_view(), name="docs"),
     path("events/<path:rest>", events_are_elsewhere, name="events"),
-    path("", include("webapp.dashboard.urls")),
+    path("", include("tidegauge.webapp.console.dashboard.urls")),
 ]
 
 if settings.OIDC_ISSUER:
     with naming_the_extra():
-        from webapp.accounts.oidc_views import CallbackView, SignInView, SignOutView
+        from tidegauge.webapp.accounts.oidc_views import CallbackView, SignInView, SignOutView
 
     urlpatterns[:0] = [
         path("logout", SignOutView.as_view()),
@@ -41,7 +45,7 @@ if settings.OIDC_ISSUER:
         path("oidc/callback", CallbackView.as_view(), name="oidc_authentication_callback"),
     ]
 
-handler400 = "webapp.api.errors.bad_request"
-handler403 = "webapp.api.errors.permission_denied"
-handler404 = "webapp.api.errors.not_found"
-handler500 = "webapp.api.errors.server_error"
+handler400 = "tidegauge.webapp.api.errors.bad_request"
+handler403 = "tidegauge.webapp.api.errors.permission_denied"
+handler404 = "tidegauge.webapp.api.errors.not_found"
+handler500 = "tidegauge.webapp.api.errors.server_error"

@@ -1,4 +1,4 @@
-"""Django's handler of the web process, which `webapp.web` serves.
+"""Django's handler of the web process, which `tidegauge.webapp.web` serves.
 
 A WSGI server can serve it as well, behind a proxy that reads requests and answers for it: it has no limits of its own
 for clients that send or read slowly.
@@ -17,9 +17,9 @@ from django.core.wsgi import get_wsgi_application
 from django.db import reset_queries
 from django.db.backends.signals import connection_created
 
-from webapp.core import multiprocess
+from tidegauge.webapp.core import multiprocess
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tidegauge.webapp.settings")
 # Before prometheus_client is imported.
 multiprocess.share("web", settings.DATA_DIR)
 
@@ -36,12 +36,12 @@ if not settings.DEBUG:
     request_finished.disconnect(close_caches)
 
 
-from webapp.core.pooler import limit_statements  # noqa: E402
+from tidegauge.webapp.core.pooler import limit_statements  # noqa: E402
 
 connection_created.connect(limit_statements)
 
-from webapp.core.checks import log_warnings  # noqa: E402
-from webapp.states.readers import limit_backend_calls  # noqa: E402  only once Django is set up
+from tidegauge.webapp.catalog.readers import limit_backend_calls  # noqa: E402  only once Django is set up
+from tidegauge.webapp.core.checks import log_warnings  # noqa: E402
 
 limit_backend_calls()
 log_warnings()

@@ -11,7 +11,7 @@ import sys
 import venv
 from pathlib import Path
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 HERE = Path(__file__).parent
 FOLDER = Path(os.environ.get("TIDEGAUGE_PEERS") or REPOSITORY / ".tidegauge" / "peers").resolve()

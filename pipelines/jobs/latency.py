@@ -3,10 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, DistinctCount, Quantiles, StateSpec, TopK
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, DistinctCount, Quantiles, StateSpec, TopK
 
 REQUEST = "endpoint string NOT NULL, user string, status int NOT NULL, millis double NOT NULL"
 

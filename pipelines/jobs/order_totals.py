@@ -1,9 +1,9 @@
 """Order totals: aggregates over a table whose rows change, equal to a GROUP BY of it at every batch."""
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.postgres_changes import PostgresChanges
-from pipelines.stream import Stream
-from state_backends import Mean, RetractableMax, RetractableMin, RowCount, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.postgres.changes import PostgresChanges
+from tidegauge.state_backends import Mean, RetractableMax, RetractableMin, RowCount, StateSpec, Sum
 
 ORDER = "id long, status string, amount decimal(12,2)"
 

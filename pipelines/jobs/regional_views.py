@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, Last, StateSpec
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, Last, StateSpec
 
 USER = "user string NOT NULL, region string NOT NULL, moved_at timestamp NOT NULL"
 VIEW = "user string, page string NOT NULL"

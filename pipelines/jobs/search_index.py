@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.functions import BatchState, Collector
-from pipelines.operators.counts import RunningTotal
-from pipelines.operators.keyed import fold_by_key
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import StateSpec, Sum
+from tidegauge.pipelines.declare.functions import BatchState, Collector
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.operators.counts import RunningTotal
+from tidegauge.pipelines.operators.keyed import fold_by_key
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import StateSpec, Sum
 
 DOCUMENT = "doc string NOT NULL, text string, deleted boolean, changed_at timestamp NOT NULL"
 

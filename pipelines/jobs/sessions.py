@@ -3,11 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pipelines.operators.sessions import closed_sessions
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Max, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.operators.sessions import closed_sessions
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Max, StateSpec, Sum
 
 ACTION = "user string NOT NULL, at timestamp NOT NULL"
 GAP = timedelta(minutes=30)

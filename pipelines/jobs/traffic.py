@@ -4,11 +4,11 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from pipelines.windows import tumbling
-from state_backends import Count, DistinctCount, Quantiles, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.declare.windows import tumbling
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, DistinctCount, Quantiles, StateSpec, Sum
 
 REQUEST = "site string NOT NULL, user string, bytes bigint, millis double, at timestamp NOT NULL"
 

@@ -3,12 +3,12 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pipelines.operators.counts import TopN
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from pipelines.windows import tumbling
-from state_backends import Count, StateSpec
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.declare.windows import tumbling
+from tidegauge.pipelines.operators.counts import TopN
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, StateSpec
 
 VIEW = "page string NOT NULL, at timestamp NOT NULL"
 

@@ -3,11 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 
-from pipelines.operators.counts import distinct
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.operators.counts import distinct
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, StateSpec, Sum
 
 PURCHASE = "id string NOT NULL, product string NOT NULL, amount decimal(18,2), at timestamp"
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import TextFiles
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import TextFiles
+from tidegauge.state_backends import Count, StateSpec
 
 WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from pipelines.context import BatchContext
-from pipelines.functions import BatchState, Collector
-from pipelines.operators.keyed import PAYLOAD, check_can_hold, fold_by_key, packed, unpacked
-from pipelines.stream import Stream
-from state_backends.spec import StateSpec
+from tidegauge.pipelines.declare.context import BatchContext
+from tidegauge.pipelines.declare.functions import BatchState, Collector
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.operators.keyed import PAYLOAD, check_can_hold, fold_by_key
+from tidegauge.pipelines.spark.packing import packed, unpacked
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,13 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.context import BatchContext
-from pipelines.errors import PipelineError
-from pipelines.functions import BatchState, Collector
-from pipelines.operators.keyed import (
-    TICK,
-    after,
-    as_text,
-    check_can_hold,
-    fold_by_key,
-    has_passed,
-    packed,
-    unpacked,
-    with_time,
-)
-from pipelines.stream import Stream
-from state_backends.spec import StateSpec
+from tidegauge.pipelines.declare.context import BatchContext
+from tidegauge.pipelines.declare.functions import BatchState, Collector
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.operators.keyed import TICK, after, as_text, check_can_hold, fold_by_key, has_passed, with_time
+from tidegauge.pipelines.spark.packing import packed, unpacked
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 LEFT, RIGHT, TIME, DUE = "left", "right", "time", "due"
 

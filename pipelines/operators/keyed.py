@@ -8,27 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.context import BatchContext
-from pipelines.errors import PipelineError
-from pipelines.functions import BatchState
-from pipelines.stream import Stream
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.pipelines.declare.context import BatchContext
+from tidegauge.pipelines.declare.functions import BatchState
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 PAYLOAD, LATE = "payload", "late"
 
 # The smallest step in time: a timer set to T plus one tick runs once the watermark has passed T.
 TICK = timedelta(microseconds=1)
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
-
-# Spark's own formats would cut times at milliseconds.
-JSON_OPTIONS = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 # The stored value of a key, None if absent, and the key's tuples of this batch, to the new value.
 Fold = Callable[[Any, list[Mapping[str, Any]]], Any]
@@ -60,16 +54,6 @@ def check_can_hold(spec: StateSpec, *, ttl: bool = False) -> None:
             f"state {spec.name!r}: cannot hold tuples; declare it opaque, with value='jsonb'"
             + ("" if ttl else " and without a ttl, which would lose events")
         )
-
-
-def packed(events: DataFrame) -> Column:
-    """Return all columns of a tuple as JSON text."""
-    return F.to_json(F.struct(*(events[name] for name in events.columns)), JSON_OPTIONS)
-
-
-def unpacked(payload: str, like: DataFrame) -> Column:
-    """Return the struct of what was packed into a column, with the columns and types of `like`."""
-    return F.from_json(F.col(payload), like.schema, JSON_OPTIONS)
 
 
 def as_text(at: datetime) -> str:

@@ -24,13 +24,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.context import BatchContext
-from pipelines.errors import PipelineError
-from pipelines.functions import BatchState, Collector
-from pipelines.operators.keyed import JSON_OPTIONS, PAYLOAD, check_can_hold, fold_by_key
-from pipelines.stream import SIGN, Stream
-from state_backends.aggregators.column import quoted
-from state_backends.spec import StateSpec
+from tidegauge.pipelines.declare.context import BatchContext
+from tidegauge.pipelines.declare.functions import BatchState, Collector
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.operators.keyed import PAYLOAD, check_can_hold, fold_by_key
+from tidegauge.pipelines.sources.source import SIGN
+from tidegauge.pipelines.spark.packing import JSON_OPTIONS
+from tidegauge.state_backends.aggregators.column import quoted
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 GONE, UNCHANGED = "gone", "_unchanged"
 OF_THE_CHANGE = ("_change", "_deleted", "_lsn", "_at", SIGN, UNCHANGED)

@@ -7,9 +7,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from pipelines.context import BatchContext
-from pipelines.functions import BatchState, Collector
-from pipelines.operators.keyed import (
+from tidegauge.pipelines.declare.context import BatchContext
+from tidegauge.pipelines.declare.functions import BatchState, Collector
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.operators.keyed import (
     LATE,
     PAYLOAD,
     TICK,
@@ -18,12 +19,10 @@ from pipelines.operators.keyed import (
     check_can_hold,
     fold_by_key,
     has_passed,
-    packed,
     timed,
-    unpacked,
 )
-from pipelines.stream import Stream
-from state_backends.spec import StateSpec
+from tidegauge.pipelines.spark.packing import packed, unpacked
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 HELD, DUE = "held", "due"
 TIME = "time"

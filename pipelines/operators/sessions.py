@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipelines.event_time import interval
-from pipelines.functions import BatchState, Collector
-from pipelines.operators.keyed import LATE, after, as_text, check_can_hold, fold_by_key, has_passed, timed
-from pipelines.spark import spark_type
-from pipelines.stream import Stream
-from state_backends.spec import StateSpec
+from tidegauge.pipelines.declare.event_time import interval
+from tidegauge.pipelines.declare.functions import BatchState, Collector
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.operators.keyed import LATE, after, as_text, check_can_hold, fold_by_key, has_passed, timed
+from tidegauge.pipelines.spark.session import spark_type
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 MEASURED = {"started": "timestamp", "ended": "timestamp", "events": "bigint", "late": "bigint"}
 

@@ -10,16 +10,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.checkpoint import offset_range
-from pipelines.checkpoint_files import CheckpointPath
-from pipelines.errors import InputLostError
-from pipelines.guarantee import Spout
-from pipelines.sources.file_log import log_number, logged_files, modified_now, restore_log, taken_files
-from pipelines.sources.source import Pending, compact_json, offsets_held
-from state_backends.dead_letters import DeadLetter
-from state_backends.resume import Files, ResumePoint
-from state_backends.schema.counted import CountedSource
-from state_backends.source_input import Identity, SourceInput
+from tidegauge.pipelines.checkpoint.file_log import log_number, logged_files, modified_now, restore_log, taken_files
+from tidegauge.pipelines.checkpoint.files import CheckpointPath, compact_json
+from tidegauge.pipelines.checkpoint.folder import offset_range
+from tidegauge.pipelines.errors import InputLostError
+from tidegauge.pipelines.sources.guarantee import Spout
+from tidegauge.pipelines.sources.source import Pending, offsets_held
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
+from tidegauge.state_backends.repair.resume import Files, ResumePoint
+from tidegauge.state_backends.schema.counted import CountedSource
 
 ROOT = Path("/")
 

@@ -9,11 +9,11 @@ from typing import NoReturn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipelines.errors import PipelineError
-from pipelines.guarantee import Spout
-from pipelines.sources.any_format import AnyFormat
-from pipelines.sources.source import Parsed, declared
-from state_backends.aggregators.column import quoted
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.any_format import AnyFormat
+from tidegauge.pipelines.sources.guarantee import Spout
+from tidegauge.pipelines.sources.source import Parsed, declared
+from tidegauge.state_backends.aggregators.column import quoted
 
 
 class Given(AnyFormat):

@@ -40,9 +40,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.errors import PipelineError
-from pipelines.sources.exact import csv_misfit, is_plain_time, json_misfit, plain_times, text_misfit
-from pipelines.sources.source import nullable, required
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.exact import csv_misfit, is_plain_time, json_misfit, plain_times, text_misfit
+from tidegauge.pipelines.sources.source import nullable, required
 
 # The text of a bad row, and its bytes as they are; both null in every good row.
 BAD_LINE, BAD_BYTES, CORRUPT = "_bad_line", "_bad_bytes", "_corrupt"

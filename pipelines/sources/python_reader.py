@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipelines.spark_versions import LIMITED_READERS, spark_version
+from tidegauge.pipelines.spark.versions import LIMITED_READERS, spark_version
 
 if TYPE_CHECKING or spark_version() >= LIMITED_READERS:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow

@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.checkpoint_files import CheckpointPath
-from pipelines.errors import InputLostError, PipelineError
-from pipelines.guarantee import Spout
-from pipelines.sources.source import Parsed, Pending, compact_json
-from state_backends.dead_letters import DeadLetter
-from state_backends.schema.counted import CountedSource
-from state_backends.source_input import Identity, SourceInput
+from tidegauge.pipelines.checkpoint.files import CheckpointPath, compact_json
+from tidegauge.pipelines.errors import InputLostError, PipelineError
+from tidegauge.pipelines.sources.guarantee import Spout
+from tidegauge.pipelines.sources.source import Parsed, Pending
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
+from tidegauge.state_backends.schema.counted import CountedSource
 
 
 class _WithoutReplay:

@@ -4,7 +4,6 @@ A query has one streaming DataFrame. `Sources` merges those of its sources, so t
 together.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -15,18 +14,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipelines.checkpoint import batch_offsets, offset_range
-from pipelines.checkpoint_files import CheckpointPath
-from pipelines.errors import InputLostError, PipelineError
-from pipelines.guarantee import Spout
-from state_backends.aggregators.column import quoted
-from state_backends.dead_letters import DeadLetter
-from state_backends.resume import Files, ResumePoint, files_up_to
-from state_backends.schema.counted import CountedInput, CountedSource
-from state_backends.source_input import Identity, SourceInput
+from tidegauge.pipelines.checkpoint.files import CheckpointPath
+from tidegauge.pipelines.checkpoint.folder import batch_offsets, offset_range
+from tidegauge.pipelines.errors import InputLostError, PipelineError
+from tidegauge.pipelines.sources.guarantee import Spout
+from tidegauge.state_backends.aggregators.column import quoted
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
+from tidegauge.state_backends.repair.resume import Files, ResumePoint, files_up_to
+from tidegauge.state_backends.schema.counted import CountedInput, CountedSource
 
 # From the strongest promise to the weakest.
 STRENGTH: list[Spout] = ["transactional", "opaque", "non_transactional"]
+
+# The column of a stream of changes: below 0 for a row as it was before, which is taken away again.
+SIGN = "_sign"
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,7 @@ class Sources:
 
     def at_places(self, count: int) -> Sequence[Source]:
         """Return the source of each place of a query that has `count` sources in its checkpoint."""
-        from pipelines.sources.ticks import Ticks
+        from tidegauge.pipelines.sources.ticks import Ticks
 
         if isinstance(self._sources[0], GivenSource):
             return [self._sources[0]] * count
@@ -321,11 +323,6 @@ def combined(parts: Iterable[Pending | None]) -> Pending | None:
 def called(source: Source) -> str:
     """Return the text of a source; its class where it has none."""
     return type(source).__name__ if type(source).__str__ is object.__str__ else str(source)
-
-
-def compact_json(value: Any) -> str:
-    """Return JSON as Spark writes it. Python's readers put a space after each colon and comma."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def as_progress(pending: Pending | None) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipelines.errors import PipelineError, SourceSetupError, failure_reason
-from pipelines.guarantee import MATRIX, Spout
-from pipelines.sources.any_format import AnyFormat
-from pipelines.sources.source import Parsed, declared
+from tidegauge.pipelines.errors import PipelineError, SourceSetupError, failure_reason
+from tidegauge.pipelines.sources.any_format import AnyFormat
+from tidegauge.pipelines.sources.guarantee import MATRIX, Spout
+from tidegauge.pipelines.sources.source import Parsed, declared
 
 # Formats that need a package, with its Maven coordinates; what stands in braces depends on the release of Spark.
 PACKAGES = {

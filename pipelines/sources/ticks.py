@@ -15,13 +15,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipelines.checkpoint_files import CheckpointPath
-from pipelines.guarantee import Spout
-from pipelines.sources.python_reader import python_stream
-from pipelines.sources.source import Parsed, Pending, compact_json
-from state_backends.dead_letters import DeadLetter
-from state_backends.schema.counted import CountedSource
-from state_backends.source_input import Identity, SourceInput
+from tidegauge.pipelines.checkpoint.files import CheckpointPath, compact_json
+from tidegauge.pipelines.sources.guarantee import Spout
+from tidegauge.pipelines.sources.python_reader import python_stream
+from tidegauge.pipelines.sources.source import Parsed, Pending
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
+from tidegauge.state_backends.schema.counted import CountedSource
 
 
 class Ticks:
@@ -57,7 +57,7 @@ class Ticks:
 
     def load(self, spark: SparkSession) -> DataFrame:
         # Not above: Spark has such readers since 4.0.
-        from pipelines.sources.tick_reader import TickReader
+        from tidegauge.pipelines.sources.tick_reader import TickReader
 
         return python_stream(spark, "ticks", self.schema, partial(TickReader, self._file))
 

@@ -1,12 +1,12 @@
 """Aggregators: what a measure computes, one class each, and the registry by which the catalog finds the class."""
 
-from state_backends.aggregators.basic import Max, Min, StdDev, Variance
-from state_backends.aggregators.by_time import First, Last, Latest
-from state_backends.aggregators.reducer import Reducer
-from state_backends.aggregators.retractable import RetractableMax, RetractableMin
-from state_backends.aggregators.sketches import DistinctCount, DistinctSet, Quantiles, TopK
-from state_backends.aggregators.total import Count, Mean, RowCount, Sum
-from state_backends.protocols import Aggregator
+from tidegauge.state_backends.aggregators.basic import Max, Min, StdDev, Variance
+from tidegauge.state_backends.aggregators.by_time import First, Last, Latest
+from tidegauge.state_backends.aggregators.reducer import Reducer
+from tidegauge.state_backends.aggregators.retractable import RetractableMax, RetractableMin
+from tidegauge.state_backends.aggregators.sketches import DistinctCount, DistinctSet, Quantiles, TopK
+from tidegauge.state_backends.aggregators.total import Count, Mean, RowCount, Sum
+from tidegauge.state_backends.protocols import Aggregator
 
 __all__ = [
     "AGGREGATORS",

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, LiteralString
 
-from state_backends.aggregators.column import VALUE_TYPES, cast, greatest, least, stored_type
-from state_backends.errors import SpecError
-from state_backends.protocols import Input
+from tidegauge.state_backends.aggregators.column import VALUE_TYPES, cast, greatest, least, stored_type
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.protocols import Input
 
 # What a variance subtracts from the count before it divides, in Python and in SQL.
 SUBTRACTED: dict[str, tuple[int, LiteralString]] = {"sample": (1, "1"), "population": (0, "0")}

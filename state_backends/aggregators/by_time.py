@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, LiteralString
 
-from state_backends.aggregators.column import VALUE_TYPES, as_json, cast, order, stored_type
-from state_backends.errors import SpecError
-from state_backends.protocols import Input
-from state_backends.spec import NAME, NAME_RULE
-from state_backends.types import TYPES
+from tidegauge.state_backends.aggregators.column import VALUE_TYPES, as_json, cast, order, stored_type
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.protocols import Input
+from tidegauge.state_backends.spec.state_spec import NAME, NAME_RULE
+from tidegauge.state_backends.spec.types import TYPES
 
 # A PostgreSQL function takes 100 arguments; jsonb_build_object takes two per field.
 MAX_FIELDS = 50

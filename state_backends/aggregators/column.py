@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, LiteralString
 
-from state_backends.errors import SpecError
-from state_backends.types import MAX_DIGITS, NUMERIC, TYPES, type_of
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.spec.types import MAX_DIGITS, NUMERIC, TYPES, type_of
 
 MEASURE_TYPES = [sql_type for sql_type in TYPES.values() if sql_type.is_measure]
 NUMBER_TYPES: dict[str, LiteralString] = {

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar, LiteralString, NamedTuple
 
-from state_backends.aggregators.basic import Extreme
-from state_backends.aggregators.column import cast, greatest, least
+from tidegauge.state_backends.aggregators.basic import Extreme
+from tidegauge.state_backends.aggregators.column import cast, greatest, least
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, NamedTuple
 
-from state_backends.aggregators.column import as_json, cast, stored_type, whole_number
-from state_backends.errors import SpecError, SpecMismatchError
-from state_backends.extras import OptionalModule
-from state_backends.protocols import Input
-from state_backends.types import TYPES
+from tidegauge.state_backends.aggregators.column import as_json, cast, stored_type, whole_number
+from tidegauge.state_backends.errors import SpecError, SpecMismatchError
+from tidegauge.state_backends.extras import OptionalModule
+from tidegauge.state_backends.protocols import Input
+from tidegauge.state_backends.spec.types import TYPES
 
 if TYPE_CHECKING:
     import datasketches as ds

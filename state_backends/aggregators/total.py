@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, LiteralString
 
-from state_backends.aggregators.column import cast, quoted, stored_type
-from state_backends.errors import SpecError
-from state_backends.protocols import Input
-from state_backends.types import EXACT, type_of
+from tidegauge.state_backends.aggregators.column import cast, quoted, stored_type
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.protocols import Input
+from tidegauge.state_backends.spec.types import EXACT, type_of
 
 
 class Count:

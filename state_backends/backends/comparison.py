@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import psycopg
 
-from state_backends import findings
-from state_backends.backends.guard import BatchRecord, GuardedMap, StoreStatus
-from state_backends.batch import attempt_name
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.backends.guard import BatchRecord, GuardedMap, StoreStatus
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.ledger.batch import attempt_name
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 LEDGER = """
 SELECT p.open_txid, b.token, b.attempt, (b.keys_written ->> s.name)::bigint

@@ -13,21 +13,21 @@ from typing import Any, Protocol
 
 import psycopg
 
-from state_backends.backends.comparison import compare, ledger_side, mend
-from state_backends.backends.external_session import ExternalSession
-from state_backends.backends.guard import Attempt, GuardedMap
-from state_backends.batch import Batch
-from state_backends.changelog import Changelog
-from state_backends.errors import BackendSetupError, CapabilityError, FindingError, SpecMismatchError
-from state_backends.maintenance import Horizon, Step, clock, note_expired
-from state_backends.protocols import Capabilities
-from state_backends.reader.reader import Reader
-from state_backends.reader.scanning import ScanningReader
-from state_backends.rebuilding import rebuild
-from state_backends.row import Key
-from state_backends.schema.tables import create_changelog, drop_changelog, extend_changelog, rename_changelog
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable
+from tidegauge.state_backends.backends.comparison import compare, ledger_side, mend
+from tidegauge.state_backends.backends.external_session import ExternalSession
+from tidegauge.state_backends.backends.guard import Attempt, GuardedMap
+from tidegauge.state_backends.changelog import Changelog
+from tidegauge.state_backends.errors import BackendSetupError, CapabilityError, FindingError, SpecMismatchError
+from tidegauge.state_backends.ledger.batch import Batch
+from tidegauge.state_backends.maintenance import Horizon, Step, clock, note_expired
+from tidegauge.state_backends.protocols import Capabilities
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.state_backends.reader.scanning import ScanningReader
+from tidegauge.state_backends.repair.rebuilding import rebuild
+from tidegauge.state_backends.schema.tables import create_changelog, drop_changelog, extend_changelog, rename_changelog
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable
 
 
 class Upkeep(Protocol):

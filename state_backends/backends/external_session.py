@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from state_backends.backends.comparison import compare, ledger_side, mend
-from state_backends.backends.guard import Attempt, GuardedMap
-from state_backends.backends.wrappers import DeferredMap, LoggedMap
-from state_backends.batch import Batch, lock_fence
-from state_backends.changelog import Changelog
-from state_backends.committed import is_live
-from state_backends.dead_letters import DeadLetter, refusal, refused_fold
-from state_backends.errors import FoldRangeError
-from state_backends.extras import OptionalModule
-from state_backends.findings import recorded
-from state_backends.maps import MAPS
-from state_backends.maps.batch_map import BatchMap
-from state_backends.maps.updaters import Fold
-from state_backends.protocols import IBackingMap
-from state_backends.row import Key, Versioned
-from state_backends.spec import StateSpec
-from state_backends.types import type_of
+from tidegauge.state_backends.backends.comparison import compare, ledger_side, mend
+from tidegauge.state_backends.backends.guard import Attempt, GuardedMap
+from tidegauge.state_backends.backends.wrappers import DeferredMap, LoggedMap
+from tidegauge.state_backends.changelog import Changelog
+from tidegauge.state_backends.committed import is_live
+from tidegauge.state_backends.dead_letters.letters import DeadLetter, refusal, refused_fold
+from tidegauge.state_backends.errors import FoldRangeError
+from tidegauge.state_backends.extras import OptionalModule
+from tidegauge.state_backends.ledger.batch import Batch, lock_fence
+from tidegauge.state_backends.ledger.findings import recorded
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.maps.batch_map import BatchMap
+from tidegauge.state_backends.maps.updaters import Fold
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.spec.row import Key, Versioned
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.types import type_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

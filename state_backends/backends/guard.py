@@ -8,10 +8,10 @@ with the ledger (comparison.py), at each start and at each batch.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, Self
 
-from state_backends.batch import Batch, attempt_name
-from state_backends.errors import FencedError, LostWritesError
-from state_backends.protocols import IBackingMap
-from state_backends.reader.scanning import CommittedRows
+from tidegauge.state_backends.errors import FencedError, LostWritesError
+from tidegauge.state_backends.ledger.batch import Batch, attempt_name
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.reader.scanning import CommittedRows
 
 
 class Attempt(NamedTuple):

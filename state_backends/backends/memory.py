@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from state_backends.row import Key, Versioned, check_unique, json_text, pair, stale
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.spec.row import Key, Versioned, check_unique, json_text, pair, stale
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class MemoryBackingMap:

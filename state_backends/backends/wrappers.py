@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import psycopg
 
-from state_backends.backends.postgres.rows import PostgresBackingMap
-from state_backends.errors import SpecError
-from state_backends.protocols import IBackingMap
-from state_backends.row import Key, Versioned, check_unique, json_text, pair
+from tidegauge.state_backends.backends.postgres.rows import PostgresBackingMap
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.spec.row import Key, Versioned, check_unique, json_text, pair
 
 
 class CachedMap:

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import psycopg
 
-from state_backends.errors import FencedError, ValueShapeError
-from state_backends.protocols import IBackingMap
-from state_backends.row import Key, Versioned, json_text
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.errors import FencedError, ValueShapeError
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.spec.row import Key, Versioned, json_text
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 # Messages per round trip: few round trips, and at most a few MB for values of the usual size.
 PAGE_MESSAGES = 500

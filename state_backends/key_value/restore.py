@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from state_backends.errors import PositionError
-from state_backends.key_value.log import KeyValueLog, Message, apply, fetch, key_text
-from state_backends.protocols import IBackingMap
-from state_backends.row import Key
+from tidegauge.state_backends.errors import PositionError
+from tidegauge.state_backends.key_value.log import KeyValueLog, Message, apply, fetch, key_text
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.spec.row import Key
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from state_backends.committed import is_live
-from state_backends.errors import KeyShapeError, SpecError, StoreClosedError
-from state_backends.key_value.log import KeyValueLog, Message, apply, fetch, freeze, scan, thaw
-from state_backends.key_value.restore import Restored, checked_end, restore
-from state_backends.protocols import IBackingMap
-from state_backends.row import Key
+from tidegauge.state_backends.committed import is_live
+from tidegauge.state_backends.errors import KeyShapeError, SpecError, StoreClosedError
+from tidegauge.state_backends.key_value.log import KeyValueLog, Message, apply, fetch, freeze, scan, thaw
+from tidegauge.state_backends.key_value.restore import Restored, checked_end, restore
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.spec.row import Key
 
 # Samza's defaults: task.changelog's 1 MiB, stores.*.write.batch.size, stores.*.object.cache.size.
 MAX_VALUE_BYTES = 1 << 20

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from state_backends.committed import is_live
-from state_backends.errors import LifeError
-from state_backends.extras import OptionalModule
-from state_backends.life.settled import Position, settled_rows
-from state_backends.schema.definition import definition
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns
-from state_backends.types import SqlType, type_of
+from tidegauge.state_backends.committed import is_live
+from tidegauge.state_backends.errors import LifeError
+from tidegauge.state_backends.extras import OptionalModule
+from tidegauge.state_backends.life.settled import Position, settled_rows
+from tidegauge.state_backends.schema.definition import definition
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, columns
+from tidegauge.state_backends.spec.types import SqlType, type_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

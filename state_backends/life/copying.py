@@ -5,11 +5,11 @@ from itertools import islice, zip_longest
 
 import psycopg
 
-from state_backends.errors import LifeError, SpecMismatchError
-from state_backends.life.settled import Position, settled_rows
-from state_backends.protocols import BACKENDS, IBackingMap
-from state_backends.row import Key, Versioned
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.errors import LifeError, SpecMismatchError
+from tidegauge.state_backends.life.settled import Position, settled_rows
+from tidegauge.state_backends.protocols import BACKENDS, IBackingMap
+from tidegauge.state_backends.spec.row import Key, Versioned
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 CHUNK_KEYS = 10_000
 

@@ -12,18 +12,18 @@ from pathlib import Path
 import psycopg
 from psycopg.types.json import Jsonb
 
-from state_backends.errors import LifeError
-from state_backends.ledger import notify
-from state_backends.life.archive import archive
-from state_backends.life.settled import Position, at_rest, pipeline_of, position
-from state_backends.protocols import BACKENDS
-from state_backends.schema import former
-from state_backends.schema.catalog import Catalog
-from state_backends.schema.definition import definition, from_definition
-from state_backends.schema.former import Fate, Former, Kind
-from state_backends.schema.kept import Kept
-from state_backends.schema.table_locks import locked_tables
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.errors import LifeError
+from tidegauge.state_backends.ledger.batch_ledger import notify
+from tidegauge.state_backends.life.archive import archive
+from tidegauge.state_backends.life.settled import Position, at_rest, pipeline_of, position
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.schema import former
+from tidegauge.state_backends.schema.catalog import Catalog
+from tidegauge.state_backends.schema.definition import definition, from_definition
+from tidegauge.state_backends.schema.former import Fate, Former, Kind
+from tidegauge.state_backends.schema.kept import Kept
+from tidegauge.state_backends.schema.table_locks import locked_tables
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 @dataclass(frozen=True)

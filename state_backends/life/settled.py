@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import psycopg
 
-from state_backends.errors import LifeError, SwapError
-from state_backends.ledger import BatchLedger
-from state_backends.protocols import BACKENDS
-from state_backends.row import Key, Versioned
-from state_backends.schema import reprocess
-from state_backends.schema.former import unknown
-from state_backends.schema.reprocess import AFTER_MOVE, Phase
-from state_backends.spec import StateSpec
-from state_backends.state_lock import state_locks
+from tidegauge.state_backends.errors import LifeError, SwapError
+from tidegauge.state_backends.ledger.batch_ledger import BatchLedger
+from tidegauge.state_backends.ledger.state_lock import state_locks
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.schema import reprocess
+from tidegauge.state_backends.schema.former import unknown
+from tidegauge.state_backends.schema.reprocess import AFTER_MOVE, Phase
+from tidegauge.state_backends.spec.row import Key, Versioned
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 # For a driver that has just been stopped, whose session may last a moment longer.
 PATIENCE_MS = 10_000

@@ -3,10 +3,10 @@
 `batch_map` has what the kinds share, `updaters` what they apply to a stored value.
 """
 
-from state_backends.maps.batch_map import BatchMap
-from state_backends.maps.non_transactional import NonTransactionalMap
-from state_backends.maps.opaque import OpaqueMap
-from state_backends.maps.transactional import TransactionalMap
+from tidegauge.state_backends.maps.batch_map import BatchMap
+from tidegauge.state_backends.maps.non_transactional import NonTransactionalMap
+from tidegauge.state_backends.maps.opaque import OpaqueMap
+from tidegauge.state_backends.maps.transactional import TransactionalMap
 
 # By `StateSpec.kind`.
 MAPS: dict[str, type[BatchMap]] = {

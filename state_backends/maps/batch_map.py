@@ -9,11 +9,11 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from state_backends.committed import is_live
-from state_backends.errors import StaleBatchError
-from state_backends.maps.updaters import Replace
-from state_backends.protocols import IBackingMap, Updater
-from state_backends.row import Key, Versioned
+from tidegauge.state_backends.committed import is_live
+from tidegauge.state_backends.errors import StaleBatchError
+from tidegauge.state_backends.maps.updaters import Replace
+from tidegauge.state_backends.protocols import IBackingMap, Updater
+from tidegauge.state_backends.spec.row import Key, Versioned
 
 
 class BatchMap(ABC):

@@ -5,9 +5,9 @@ It stores the value alone, so it is the smallest of the three kinds.
 
 from typing import Any
 
-from state_backends.maps.batch_map import BatchMap
-from state_backends.protocols import Updater
-from state_backends.row import Key, Versioned
+from tidegauge.state_backends.maps.batch_map import BatchMap
+from tidegauge.state_backends.protocols import Updater
+from tidegauge.state_backends.spec.row import Key, Versioned
 
 
 class NonTransactionalMap(BatchMap):

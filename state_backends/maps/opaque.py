@@ -7,9 +7,9 @@ is cheaper.
 
 from typing import Any
 
-from state_backends.maps.batch_map import BatchMap, refuse_newer
-from state_backends.protocols import Updater
-from state_backends.row import Key, Versioned
+from tidegauge.state_backends.maps.batch_map import BatchMap, refuse_newer
+from tidegauge.state_backends.protocols import Updater
+from tidegauge.state_backends.spec.row import Key, Versioned
 
 
 class OpaqueMap(BatchMap):

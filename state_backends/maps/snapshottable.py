@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from state_backends.maps.batch_map import BatchMap
-from state_backends.protocols import Updater
-from state_backends.row import Key
+from tidegauge.state_backends.maps.batch_map import BatchMap
+from tidegauge.state_backends.protocols import Updater
+from tidegauge.state_backends.spec.row import Key
 
 
 class SnapshottableMap:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 @dataclass(frozen=True)

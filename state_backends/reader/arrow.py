@@ -13,9 +13,9 @@ from uuid import UUID
 
 from psycopg import sql
 
-from state_backends.errors import ValueShapeError
-from state_backends.extras import OptionalModule
-from state_backends.types import SqlType, type_of
+from tidegauge.state_backends.errors import ValueShapeError
+from tidegauge.state_backends.extras import OptionalModule
+from tidegauge.state_backends.spec.types import SqlType, type_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from state_backends.errors import KeyShapeError, SpecError
-from state_backends.row import Key
-from state_backends.spec import StateSpec
-from state_backends.types import SqlType, type_of
+from tidegauge.state_backends.errors import KeyShapeError, SpecError
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.types import SqlType, type_of
 
 # PostgreSQL's limit of digits before the decimal point of a numeric.
 NUMERIC_DIGITS = 131_071

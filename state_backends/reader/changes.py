@@ -13,13 +13,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
-from state_backends.errors import UnknownStateError
-from state_backends.reader.bounds import check_measures
-from state_backends.reader.json_sql import json_key, json_value
-from state_backends.row import Key
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas
+from tidegauge.state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
+from tidegauge.state_backends.errors import UnknownStateError
+from tidegauge.state_backends.reader.bounds import check_measures
+from tidegauge.state_backends.reader.json_sql import json_key, json_value
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 # With a prefix, a batch is read if it wrote at most this many times `limit` keys; larger ones are reported incomplete.
 SEARCHED = 100

@@ -16,13 +16,13 @@ from typing import Any, LiteralString, NamedTuple, Self
 
 from psycopg import sql
 
-from state_backends.committed import finished
-from state_backends.errors import FilterError
-from state_backends.reader.bounds import Range, filterable
-from state_backends.row import Key
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable
-from state_backends.types import SqlType, shown, type_of
+from tidegauge.state_backends.committed import finished
+from tidegauge.state_backends.errors import FilterError
+from tidegauge.state_backends.reader.bounds import Range, filterable
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable
+from tidegauge.state_backends.spec.types import SqlType, shown, type_of
 
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 SQL_OF: Mapping[str, LiteralString] = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}

@@ -7,12 +7,12 @@ SQL can neither fold a sketch nor a measure of a user's own.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-from state_backends.errors import RangeTooLargeError, SpecError
-from state_backends.reader.bounds import check_folds, check_measures, check_order
-from state_backends.reader.filters import rank
-from state_backends.reader.scanned import json_form
-from state_backends.row import Key
-from state_backends.spec import StateSpec, stored_column
+from tidegauge.state_backends.errors import RangeTooLargeError, SpecError
+from tidegauge.state_backends.reader.bounds import check_folds, check_measures, check_order
+from tidegauge.state_backends.reader.filters import rank
+from tidegauge.state_backends.reader.scanned import json_form
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
 
 
 class Grouping(NamedTuple):

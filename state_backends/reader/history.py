@@ -8,9 +8,9 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from state_backends.committed import answer_now, ledger_sql
-from state_backends.reader.json_sql import json_value
-from state_backends.table import StateTable, columns, commas, previous
+from tidegauge.state_backends.committed import answer_now, ledger_sql
+from tidegauge.state_backends.reader.json_sql import json_value
+from tidegauge.state_backends.spec.table import StateTable, columns, commas, previous
 
 # Every batch is recorded, and none after {txid} had a second attempt, whose revert may have removed a previous version.
 NONE_REVERTED: LiteralString = (

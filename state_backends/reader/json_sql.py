@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from psycopg import sql
 
-from state_backends.committed import finished_columns
-from state_backends.spec import StateSpec
-from state_backends.table import columns, commas
+from tidegauge.state_backends.committed import finished_columns
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import columns, commas
 
 
 def json_key(spec: StateSpec, row: str) -> sql.Composed:

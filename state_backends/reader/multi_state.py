@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import psycopg
 
-from state_backends.errors import MovedOnError, OutOfReachError, SpecError
-from state_backends.reader.reader import Ask, Reader, Snapshot
-from state_backends.row import Key
+from tidegauge.state_backends.errors import MovedOnError, OutOfReachError, SpecError
+from tidegauge.state_backends.reader.reader import Ask, Reader, Snapshot
+from tidegauge.state_backends.spec.row import Key
 
 Answer = TypeVar("Answer")
 

@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from state_backends import findings
-from state_backends.committed import STATE_AND_LEDGER_THEN
-from state_backends.errors import FindingError, MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
-from state_backends.key_bytes import KeyBytes, after_prefix
-from state_backends.reader.bounds import Range
-from state_backends.reader.reader import Export, Reader
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.committed import STATE_AND_LEDGER_THEN
+from tidegauge.state_backends.errors import (
+    FindingError,
+    MovedOnError,
+    NotCommittedError,
+    OutOfReachError,
+    UnknownStateError,
+)
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.reader import Export, Reader
+from tidegauge.state_backends.spec.key_bytes import KeyBytes, after_prefix
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import psycopg
 
-from state_backends.reader.arrow import from_rows
-from state_backends.reader.bounds import MOST_SCANNED
-from state_backends.reader.filters import Where
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.reader.arrow import from_rows
+from tidegauge.state_backends.reader.bounds import MOST_SCANNED
+from tidegauge.state_backends.reader.filters import Where
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import psycopg
 
-from state_backends.committed import isolation
-from state_backends.errors import FindingError
-from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.committed import isolation
+from tidegauge.state_backends.errors import FindingError
+from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class RefusedReader(Reader):

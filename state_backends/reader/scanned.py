@@ -11,10 +11,10 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from state_backends.reader.bounds import Place
-from state_backends.reader.filters import rank
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.reader.bounds import Place
+from tidegauge.state_backends.reader.filters import rank
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 def json_form(value: Any) -> str:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import psycopg
 from psycopg import sql
 
-from state_backends import findings
-from state_backends.batch import attempt_name
-from state_backends.committed import isolation, ledger_sql
-from state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
-from state_backends.reader.bounds import (
+from tidegauge.state_backends.committed import isolation, ledger_sql
+from tidegauge.state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.ledger.batch import attempt_name
+from tidegauge.state_backends.reader.bounds import (
     MOST_SCANNED,
     Place,
     Range,
@@ -31,11 +31,11 @@ from state_backends.reader.bounds import (
     check_order,
     check_range,
 )
-from state_backends.reader.filters import Where, check_where, meets, narrowed
-from state_backends.reader.groups import Grouping, too_many_to_group
-from state_backends.reader.history import NEVER_ANOTHER
-from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
-from state_backends.reader.scanned import (
+from tidegauge.state_backends.reader.filters import Where, check_where, meets, narrowed
+from tidegauge.state_backends.reader.groups import Grouping, too_many_to_group
+from tidegauge.state_backends.reader.history import NEVER_ANOTHER
+from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
+from tidegauge.state_backends.reader.scanned import (
     Bounded,
     CommittedRow,
     Order,
@@ -46,8 +46,8 @@ from state_backends.reader.scanned import (
     place_of,
     shown_key,
 )
-from state_backends.row import Key, Versioned
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.spec.row import Key, Versioned
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 Answer = TypeVar("Answer")
 

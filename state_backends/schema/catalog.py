@@ -11,21 +11,21 @@ from dataclasses import replace
 
 import psycopg
 
-from state_backends.committed import ledger_sql
-from state_backends.errors import SpecMismatchError
-from state_backends.protocols import BACKENDS, Aggregator
-from state_backends.schema import overrides, tables
-from state_backends.schema.definition import check_aggregators, definition, from_definition
-from state_backends.schema.dependents import check_dependents
-from state_backends.schema.evolution import UNSAID, Evolution, compare
-from state_backends.schema.feeding import check_gaps, record_feeding
-from state_backends.schema.former import check_name, unknown
-from state_backends.schema.install import install
-from state_backends.schema.overrides import KEEP, Log, Terms, Ttl
-from state_backends.schema.table_locks import locked_tables
-from state_backends.spec import StateSpec
-from state_backends.state_lock import PATIENCE_MS, StateWork, check_owner, state_lock
-from state_backends.table import StateTable
+from tidegauge.state_backends.committed import ledger_sql
+from tidegauge.state_backends.errors import SpecMismatchError
+from tidegauge.state_backends.ledger.state_lock import PATIENCE_MS, StateWork, check_owner, state_lock
+from tidegauge.state_backends.protocols import BACKENDS, Aggregator
+from tidegauge.state_backends.schema import overrides, tables
+from tidegauge.state_backends.schema.definition import check_aggregators, definition, from_definition
+from tidegauge.state_backends.schema.dependents import check_dependents
+from tidegauge.state_backends.schema.evolution import UNSAID, Evolution, compare
+from tidegauge.state_backends.schema.feeding import check_gaps, record_feeding
+from tidegauge.state_backends.schema.former import check_name, unknown
+from tidegauge.state_backends.schema.install import install
+from tidegauge.state_backends.schema.overrides import KEEP, Log, Terms, Ttl
+from tidegauge.state_backends.schema.table_locks import locked_tables
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable
 
 
 class Catalog:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from state_backends.aggregators import AGGREGATORS
-from state_backends.errors import SpecError
-from state_backends.protocols import Aggregator
-from state_backends.schema.evolution import UNSAID
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.aggregators import AGGREGATORS
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.protocols import Aggregator
+from tidegauge.state_backends.schema.evolution import UNSAID
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 def definition(spec: StateSpec) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import psycopg
 from psycopg import sql
 
-from state_backends.errors import DependentObjectsError
+from tidegauge.state_backends.errors import DependentObjectsError
 
 # The catalog's own views stand on the tables, too: they are repointed, and indexes of users made again.
 DEPENDENTS = """

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from state_backends.protocols import BACKENDS
-from state_backends.types import TYPES
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.spec.types import TYPES
 
 Definition = Mapping[str, Any]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from state_backends.errors import StateGapError
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.errors import StateGapError
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 @dataclass(frozen=True)

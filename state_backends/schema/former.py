@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import psycopg
 
-from state_backends.errors import (
+from tidegauge.state_backends.errors import (
     FormerPipelineError,
     FormerStateError,
     RetiredError,

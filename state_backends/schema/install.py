@@ -4,10 +4,11 @@ To change the schema:
 
 1. Add state_backends/schema/migrations/NNNN_name.sql with the next number. It runs once, in a transaction. Leave the
    files before it as they are, comments included: a file that differs from what was applied is refused.
-2. Change the models in webapp/states/models.py to match; a test compares them with the tables.
-3. Run `manage.py makemigrations states --name NAME`, with --empty if it detects no change: Django follows new models
+2. Change the models in webapp/catalog/models.py to match; a test compares them with the tables.
+3. Run `tidegauge makemigrations states --name NAME`, with --empty if it detects no change: Django follows new models
    of these tables, but not new columns. Let its first operation be
-   `migrations.RunPython(install_tables, migrations.RunPython.noop)`, with install_tables of webapp.states.migrations.
+   `migrations.RunPython(install_tables, migrations.RunPython.noop)`, with install_tables of
+   tidegauge.webapp.catalog.migrations.
 """
 
 import time
@@ -20,8 +21,8 @@ from typing import Any, LiteralString, NamedTuple
 import psycopg
 from psycopg.errors import LockNotAvailable, UndefinedColumn, UndefinedTable
 
-from state_backends.errors import SchemaVersionError, TablesBusyError
-from state_backends.session import check_version
+from tidegauge.state_backends.errors import SchemaVersionError, TablesBusyError
+from tidegauge.state_backends.session import check_version
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 

@@ -15,17 +15,17 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from state_backends.epochs import new_epoch
-from state_backends.errors import RollBackError
-from state_backends.ledger import notify
-from state_backends.protocols import BACKENDS
-from state_backends.schema import reprocess
-from state_backends.schema.catalog import Catalog
-from state_backends.schema.definition import from_definition
-from state_backends.schema.reprocess import Phase
-from state_backends.schema.table_locks import TableLocks
-from state_backends.spec import StateSpec
-from state_backends.state_lock import state_locks
+from tidegauge.state_backends.errors import RollBackError
+from tidegauge.state_backends.ledger.batch_ledger import notify
+from tidegauge.state_backends.ledger.epochs import new_epoch
+from tidegauge.state_backends.ledger.state_lock import state_locks
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.schema import reprocess
+from tidegauge.state_backends.schema.catalog import Catalog
+from tidegauge.state_backends.schema.definition import from_definition
+from tidegauge.state_backends.schema.reprocess import Phase
+from tidegauge.state_backends.schema.table_locks import TableLocks
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 # Of a state's row in the catalog, what a roll-back leaves: readers notice a change by the version.
 LEFT = {"name", "pipeline", "version", "created_at"}

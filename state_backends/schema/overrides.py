@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 
-from state_backends.errors import SpecError
-from state_backends.protocols import BACKENDS
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class Setting(Enum):

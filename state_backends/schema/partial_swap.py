@@ -7,16 +7,16 @@ pipeline's committed batch, with the version before it: so that batch may come a
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from state_backends.dead_letter_replay import COUNTED_AGAIN
-from state_backends.epochs import new_epoch
-from state_backends.errors import SwapError
-from state_backends.ledger import notify
-from state_backends.schema import reprocess
-from state_backends.schema.kept import Kept
-from state_backends.schema.reprocess import Phase
-from state_backends.schema.swap import Swap
-from state_backends.schema.table_locks import TableLocks
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.dead_letters.replay import COUNTED_AGAIN
+from tidegauge.state_backends.errors import SwapError
+from tidegauge.state_backends.ledger.batch_ledger import notify
+from tidegauge.state_backends.ledger.epochs import new_epoch
+from tidegauge.state_backends.schema import reprocess
+from tidegauge.state_backends.schema.kept import Kept
+from tidegauge.state_backends.schema.reprocess import Phase
+from tidegauge.state_backends.schema.swap import Swap
+from tidegauge.state_backends.schema.table_locks import TableLocks
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class PartialSwap(Swap):

@@ -17,8 +17,8 @@ from enum import StrEnum
 import psycopg
 from psycopg.rows import class_row
 
-from state_backends.errors import SwapError
-from state_backends.schema.table_locks import RETRIED, TableLocks
+from tidegauge.state_backends.errors import SwapError
+from tidegauge.state_backends.schema.table_locks import RETRIED, TableLocks
 
 # How long a swap waits for the tasks of the pipeline that is overtaken before it tries again.
 SWAP_LOCK_MS, SWAP_TRIES = 2_000, 30

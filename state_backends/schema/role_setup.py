@@ -11,9 +11,9 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from state_backends.errors import RolesError, TablesBusyError
-from state_backends.schema.install import INSTALL_LOCK
-from state_backends.schema.roles import (
+from tidegauge.state_backends.errors import RolesError, TablesBusyError
+from tidegauge.state_backends.schema.install import INSTALL_LOCK
+from tidegauge.state_backends.schema.roles import (
     DJANGO_SCHEMAS,
     LEDGER,
     LIVE,

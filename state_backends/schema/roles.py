@@ -22,13 +22,13 @@ from typing import LiteralString, NamedTuple
 import psycopg
 from psycopg import sql
 
-from state_backends.table import KEPT_SCHEMAS, SCHEMAS, SHADOW_SCHEMAS
+from tidegauge.state_backends.spec.table import KEPT_SCHEMAS, SCHEMAS, SHADOW_SCHEMAS
 
 PARTS = ("owner", "pipeline", "web", "worker", "reader")
 PREFIX = "tidegauge"
 
 LEDGER, LIVE = "tidegauge", "tidegauge_live"
-SOURCES = "tidegauge_source"  # first copies of PostgresChanges; see pipelines/sources/postgres_copy.py
+SOURCES = "tidegauge_source"  # first copies of PostgresChanges; see pipelines/sources/postgres/copy.py
 STATE_SCHEMAS = (*SCHEMAS, LIVE, *SHADOW_SCHEMAS, *KEPT_SCHEMAS)
 
 READ: tuple[LiteralString, ...] = ("SELECT",)

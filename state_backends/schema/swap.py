@@ -12,19 +12,19 @@ from datetime import timedelta
 
 import psycopg
 
-from state_backends.changelog import Changelog
-from state_backends.errors import SpecMismatchError, SwapError
-from state_backends.ledger import notify
-from state_backends.protocols import BACKENDS
-from state_backends.schema import reprocess
-from state_backends.schema.catalog import Catalog
-from state_backends.schema.definition import definition
-from state_backends.schema.evolution import UNSAID
-from state_backends.schema.kept import Kept
-from state_backends.schema.reprocess import Phase, in_swap_transaction
-from state_backends.schema.table_locks import TableLocks
-from state_backends.spec import StateSpec
-from state_backends.state_lock import StateWork, check_owner, state_lock, state_locks
+from tidegauge.state_backends.changelog import Changelog
+from tidegauge.state_backends.errors import SpecMismatchError, SwapError
+from tidegauge.state_backends.ledger.batch_ledger import notify
+from tidegauge.state_backends.ledger.state_lock import StateWork, check_owner, state_lock, state_locks
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.schema import reprocess
+from tidegauge.state_backends.schema.catalog import Catalog
+from tidegauge.state_backends.schema.definition import definition
+from tidegauge.state_backends.schema.evolution import UNSAID
+from tidegauge.state_backends.schema.kept import Kept
+from tidegauge.state_backends.schema.reprocess import Phase, in_swap_transaction
+from tidegauge.state_backends.schema.table_locks import TableLocks
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 # Batches that the pipeline may commit while its shadow is fed: 57 days at two a second.
 ROOM = 10_000_000

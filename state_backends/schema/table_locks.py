@@ -13,7 +13,7 @@ from typing import NamedTuple
 import psycopg
 from psycopg import sql
 
-from state_backends.errors import TablesBusyError
+from tidegauge.state_backends.errors import TablesBusyError
 
 # Readers of a batch end within milliseconds; what is still there after this long is an export, a backup, a session
 # that has forgotten to commit.

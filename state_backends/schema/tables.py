@@ -9,8 +9,8 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from state_backends.schema.roles import as_owner
-from state_backends.table import StateTable, columns, commas
+from tidegauge.state_backends.schema.roles import as_owner
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 
 def create_changelog(conn: psycopg.Connection, table: StateTable) -> None:

@@ -20,9 +20,9 @@ from uuid import uuid4
 
 import psycopg
 
-from state_backends.errors import ContentionError
-from state_backends.synchronizer.revisioned_stream import Entry
-from state_backends.synchronizer.synchronizer import Apply, Copy, StateSynchronizer, after, compact_log
+from tidegauge.state_backends.errors import ContentionError
+from tidegauge.state_backends.synchronizer.revisioned_stream import Entry
+from tidegauge.state_backends.synchronizer.synchronizer import Apply, Copy, StateSynchronizer, after, compact_log
 
 NAME = "members"
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from state_backends.errors import InvalidLogError, RecordTooLargeError, RevisionError, TruncatedError
+from tidegauge.state_backends.errors import InvalidLogError, RecordTooLargeError, RevisionError, TruncatedError
 
 # Pravega's documented limit for one write: every client has to read every record.
 MAX_RECORD_BYTES = 1024 * 1024

@@ -16,14 +16,14 @@ from typing import Any
 
 import psycopg
 
-from state_backends.errors import (
+from tidegauge.state_backends.errors import (
     ContentionError,
     CorruptedStateError,
     NoInitialStateError,
     RecordTooLargeError,
     TruncatedError,
 )
-from state_backends.synchronizer.revisioned_stream import MAX_RECORD_BYTES, Entry, Head, RevisionedStream
+from tidegauge.state_backends.synchronizer.revisioned_stream import MAX_RECORD_BYTES, Entry, Head, RevisionedStream
 
 # Pravega's documented limit: every client holds the state in memory and a new one reads it whole.
 MAX_STATE_BYTES = 1024 * 1024

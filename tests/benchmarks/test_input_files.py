@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from benchmarks.input_files import FLIGHTS_PER_FILE, SCHEMA, Totals, flights_file, lay_out_flights, lay_out_sales
-from pipelines.jobs.flights import FLIGHT
+from tidegauge.pipelines.jobs.flights import FLIGHT
 
 
 def columns(ddl):

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from pipelines.embedded.data_dir import REPOSITORY, free_port
+from tests.webapp.chromium import CHROMIUM
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY, free_port
 
 STARTS_WITHIN_SECONDS = 120
 QUIET = [
@@ -31,7 +32,7 @@ QUIET = [
 
 
 class Demo:
-    """`manage.py demo` with its own data folder and an almost empty environment."""
+    """`tidegauge demo` with its own data folder and an almost empty environment."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -97,11 +98,10 @@ def demo() -> Iterator[Demo]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: make chromium")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=QUIET)
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         yield running
         running.close()
 

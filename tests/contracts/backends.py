@@ -9,14 +9,14 @@ import psycopg
 import pytest
 import redis as redis_py
 
-from state_backends import Changelog, MemoryBackingMap, PostgresBackingMap, StateSpec
-from state_backends.backends.postgres import tables
-from state_backends.backends.redis.keys import KeyNames
-from state_backends.backends.redis.rows import RedisBackingMap
-from state_backends.backends.wrappers import CachedMap, LoggedMap
-from state_backends.errors import SpecError
-from state_backends.protocols import IBackingMap
-from state_backends.table import StateTable
+from tidegauge.state_backends import Changelog, MemoryBackingMap, PostgresBackingMap, StateSpec
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
+from tidegauge.state_backends.backends.wrappers import CachedMap, LoggedMap
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.spec.table import StateTable
 
 NewBacking = Callable[[StateSpec], IBackingMap]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from state_backends import Count, StateSpec, Sum, Versioned
-from state_backends.errors import DuplicateKeyError, KeyShapeError, StaleBatchError, ValueShapeError
-from state_backends.protocols import IBackingMap
-from state_backends.spec import MAX_KEY_BYTES
+from tidegauge.state_backends import Count, StateSpec, Sum, Versioned
+from tidegauge.state_backends.errors import DuplicateKeyError, KeyShapeError, StaleBatchError, ValueShapeError
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.spec.state_spec import MAX_KEY_BYTES
 
 VIEWS = StateSpec("views", key={"page": "text", "day": "bigint"}, value="jsonb")
 PAGES = StateSpec("pages", key={"page": "text"}, value="jsonb")
@@ -301,7 +301,7 @@ class BackingMapContract:
         assert backing.multi_get(stored) == [None] * len(stored)
 
     def test_a_wrong_key_is_refused_with_its_index_by_every_call(self, backing):
-        """Every way in which a key can be wrong is in tests/state_backends/test_spec.py."""
+        """Every way in which a key can be wrong is in tests/state_backends/spec/test_state_spec.py."""
         for call in (backing.multi_get, backing.multi_remove):
             for key in [("a", "1"), ("a", 2**63), ("a",)]:
                 with pytest.raises(KeyShapeError, match=r"^key 1: ") as caught:

@@ -6,8 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends import StateSpec, Versioned
-from state_backends.errors import FencedError, LostBatchesError, LostWritesError, MovedOnError, RebuildingError
+from tidegauge.state_backends import StateSpec, Versioned
+from tidegauge.state_backends.errors import (
+    FencedError,
+    LostBatchesError,
+    LostWritesError,
+    MovedOnError,
+    RebuildingError,
+)
 
 PAGES = StateSpec("pages", key={"page": "text"}, value="jsonb")
 KEY = ("a",)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends import (
+from tidegauge.state_backends import (
     Combine,
     NonTransactionalMap,
     OpaqueMap,
@@ -15,7 +15,7 @@ from state_backends import (
     TransactionalMap,
     Versioned,
 )
-from state_backends.errors import RepeatedUpdateError, StaleBatchError
+from tidegauge.state_backends.errors import RepeatedUpdateError, StaleBatchError
 
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 

@@ -11,9 +11,9 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from state_backends import Count, Max, Mean, Min, RowCount, StateSpec, Sum, Versioned
-from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
 from tests.state_backends.feed import arrow
+from tidegauge.state_backends import Count, Max, Mean, Min, RowCount, StateSpec, Sum, Versioned
+from tidegauge.state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, StaleBatchError
 
 SALES = StateSpec(
     "sales",

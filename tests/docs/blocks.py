@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 FENCED = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)

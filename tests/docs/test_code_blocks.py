@@ -16,9 +16,9 @@ from django.core.management import CommandError
 
 import tidegauge
 from docs.reference_pages import PAGES, page_of, parser_of
-from pipelines.embedded.data_dir import REPOSITORY
 from tests.docs.blocks import Block, blocks, program
 from tidegauge import cli
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 # The tests that run the Python, SQL and shell of a page. Those that are absent are run in this file.
 RUN_BY = {
@@ -27,19 +27,20 @@ RUN_BY = {
     "api.md": "tests/webapp/api/test_examples.py",
     "client.md": "tests/webapp/client/test_page.py",
     "changing-tables.md": "tests/pipelines/jobs/test_order_totals.py",
-    "dead_letters.md": "tests/state_backends/test_dead_letter_replay.py",
+    "dead_letters.md": "tests/state_backends/dead_letters/test_replay.py",
     "events.md": "tests/webapp/events/test_documented.py",
     "generated-clients.md": "tests/webapp/api/test_typescript_client.py",
-    "life-of-a-pipeline.md": "tests/webapp/states/test_retire.py",
-    "read-from-spark.md": "tests/pipelines/test_state_source.py",
+    "library.md": "tests/test_readme.py",
+    "life-of-a-pipeline.md": "tests/webapp/maintenance/test_retire.py",
+    "read-from-spark.md": "tests/pipelines/spark/test_state_source.py",
     "quickstart.md": "tests/tidegauge/test_stranger.py",
     "recovery.md": "tests/test_recovery_page.py",
-    "spark-application.md": "tests/pipelines/test_application_example.py",
+    "spark-application.md": "tests/pipelines/driver/test_application_example.py",
     "search_index.md": "tests/pipelines/jobs/test_search_page.py",
     "streams.md": "tests/pipelines/test_docs.py",
     "testing.md": "tests/tidegauge/testing/test_page.py",
-    "time.md": "tests/pipelines/test_time_page.py",
-    "webhooks.md": "tests/webapp/webhooks/test_documented.py",
+    "time.md": "tests/pipelines/declare/test_time_page.py",
+    "webhooks.md": "tests/webapp/notify/webhooks/test_documented.py",
     "write-a-backend.md": "tests/pipelines/sqlite_backend/test_contract.py",
 }
 
@@ -47,7 +48,7 @@ RUN_BY = {
 SHOWN = {"text", "console", "ini"}
 READ = {"json": json.loads, "toml": tomllib.loads, "yaml": lambda text: list(yaml.safe_load_all(text))}
 
-PROGRAMS = re.compile(r"^(?:python3? |\.venv/bin/python |sudo )?(?:manage\.py|tidegauge) (.+)$")
+PROGRAMS = re.compile(r"^(?:python3? |\.venv/bin/(?:python )?|sudo )?(?:manage\.py|tidegauge) (.+)$")
 
 
 def named(all_blocks: list[Block]) -> list[object]:

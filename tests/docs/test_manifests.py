@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 FOLDER = REPOSITORY / "docker" / "kubernetes"
 KUBERNETES = kubernetes_validate.latest_version()

@@ -8,7 +8,7 @@ import pytest
 from docs.model.buckets import rules_of
 from docs.model.explore import explore
 from docs.model.guards import GUARDS, WHOLE
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 # Fewer would mean that a rule has become too narrow to reach what it should be tried against.
 FEWEST_STATES = 100_000

@@ -2,7 +2,7 @@
 
 import re
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "security.md").read_text()
 

@@ -10,9 +10,9 @@ import signal
 
 import pytest
 
-from pipelines.embedded.temporary import start_temporary_servers
-from pipelines.errors import RuntimeSetupError
 from tests.java_options import set_java_options
+from tidegauge.pipelines.embedded.temporary import start_temporary_servers
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 # Of web processes and of the tests' own. They are set here because pytest-django imports Django's settings before any
 # conftest.py is imported.
@@ -38,4 +38,4 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     set_java_options()
     os.environ.update(SETTINGS)
     # Not in pyproject.toml: pytest-django would read the settings before the servers have an address.
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tidegauge.webapp.settings")

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipelines.embedded.temporary import server_url, temporary_database
 from tests.interleavings.history import History
+from tidegauge.pipelines.embedded.temporary import server_url, temporary_database
 
 SHOWN_STEPS = 30
 

@@ -18,20 +18,20 @@ import psycopg
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from pipelines.batch import BatchRunner
-from pipelines.connections import connect
-from pipelines.driver_session import DriverSession
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from pipelines.tasks import UpdateTask, written
-from state_backends import StateSpec, state_reader
-from state_backends.batch import Batch
-from state_backends.errors import TidegaugeError
-from state_backends.maintenance import compact, expire
-from state_backends.protocols import BACKENDS
 from tests.interleavings.scheduler import Actor, Killed, Scheduler, points_at_every_message
 from tests.life.pipelines import Append
+from tidegauge.pipelines.batch.runner import BatchRunner
+from tidegauge.pipelines.batch.tasks import UpdateTask, written
+from tidegauge.pipelines.connections import connect
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.driver.session import DriverSession
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import StateSpec, state_reader
+from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.state_backends.ledger.batch import Batch
+from tidegauge.state_backends.maintenance import compact, expire
+from tidegauge.state_backends.protocols import BACKENDS
 from tidegauge.testing.given import give, given_pipeline
 
 KEYS = ["a", "b", "c", "d"]

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from pipelines.embedded.temporary import temporary_database
 from tests.interleavings.history import History
+from tidegauge.pipelines.embedded.temporary import temporary_database
 
 # Without one of the guards that docs/reliability.md names, an answer in one of these is wrong.
 SEEDS = [1, 5, 7, 27]

@@ -11,11 +11,11 @@ import time
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from pipelines.embedded.temporary import server_url
-from pipelines.errors import failure_reason
-from state_backends.errors import SecondWriterError, TidegaugeError
 from tests.java_options import set_java_options
 from tests.life.life import Figures, live
+from tidegauge.pipelines.embedded.temporary import server_url
+from tidegauge.pipelines.errors import failure_reason
+from tidegauge.state_backends.errors import SecondWriterError, TidegaugeError
 from tidegauge.testing.checks import DifferenceError
 from tidegauge.testing.session import spark_session
 

@@ -12,14 +12,14 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
-from pipelines.embedded.temporary import temporary_database
-from state_backends import Changelog
-from state_backends.protocols import BACKENDS
-from state_backends.rebuilding import rebuild
-from state_backends.schema.catalog import Catalog
 from tests.life.operated import OperatedLife
 from tests.life.pipelines import RandomPipeline
 from tests.life.rows import random_steps
+from tidegauge.pipelines.embedded.temporary import temporary_database
+from tidegauge.state_backends import Changelog
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.repair.rebuilding import rebuild
+from tidegauge.state_backends.schema.catalog import Catalog
 from tidegauge.testing.checks import Difference, DifferenceError
 from tidegauge.testing.run import Result, run_within
 from tidegauge.testing.steps import actions, attempts, final_batches

@@ -15,19 +15,19 @@ from typing import Any
 import psycopg
 from pyspark.sql import SparkSession
 
-from pipelines.driver import Driver
-from pipelines.partial_reprocess import PartialReprocess
-from pipelines.pipeline import Pipeline
-from pipelines.recovery import Recovery
-from pipelines.reprocess import Reprocess
-from pipelines.run_options import RunOptions
-from state_backends.dead_letter_replay import Choice, request
-from state_backends.errors import RewindError
-from state_backends.life.rename import rename_pipeline, rename_state
-from state_backends.protocols import BACKENDS
-from state_backends.schema.catalog import Catalog
-from state_backends.spec import StateSpec
 from tests.life.pipelines import RandomPipeline
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.driver.driver import Driver
+from tidegauge.pipelines.driver.run_options import RunOptions
+from tidegauge.pipelines.repair.partial_reprocess import PartialReprocess
+from tidegauge.pipelines.repair.recovery import Recovery
+from tidegauge.pipelines.repair.reprocess import Reprocess
+from tidegauge.state_backends.dead_letters.replay import Choice, request
+from tidegauge.state_backends.errors import RewindError
+from tidegauge.state_backends.life.rename import rename_pipeline, rename_state
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.schema.catalog import Catalog
+from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.testing.checks import Difference, DifferenceError, differences_to
 from tidegauge.testing.drivers import committed_state, drop_stores
 from tidegauge.testing.state import State

@@ -7,18 +7,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pipelines.functions import BatchState, Collector
-from pipelines.operators.counts import RunningTotal, distinct
-from pipelines.operators.join import join
-from pipelines.operators.keyed import fold_by_key
-from pipelines.operators.reorder import in_order
-from pipelines.operators.sessions import closed_sessions
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import FedState, Stream
-from pipelines.windows import calendar, sliding, tumbling
-from state_backends import StateSpec
-from state_backends.aggregators import (
+from tests.life.rows import SCHEMA
+from tidegauge.pipelines.declare.functions import BatchState, Collector
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import FedState, Stream
+from tidegauge.pipelines.declare.windows import calendar, sliding, tumbling
+from tidegauge.pipelines.operators.counts import RunningTotal, distinct
+from tidegauge.pipelines.operators.join import join
+from tidegauge.pipelines.operators.keyed import fold_by_key
+from tidegauge.pipelines.operators.reorder import in_order
+from tidegauge.pipelines.operators.sessions import closed_sessions
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.aggregators import (
     Count,
     DistinctCount,
     DistinctSet,
@@ -36,7 +37,6 @@ from state_backends.aggregators import (
     TopK,
     Variance,
 )
-from tests.life.rows import SCHEMA
 
 # Key type to the column that has it.
 KEYS = {

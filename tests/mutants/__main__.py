@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from pipelines.embedded.temporary import start_temporary_servers
 from tests.mutants import MUTANTS
 from tests.mutants.mutant import Mutant, StaleMutantError
+from tidegauge.pipelines.embedded.temporary import start_temporary_servers
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ THROTTLING = "webapp/accounts/throttling.py"
 LOOKUPS = "webapp/api/lookups.py"
 ENTRIES = "webapp/api/entries.py"
 SUBSCRIPTIONS = "webapp/events/subscriptions.py"
-VISIBLE = "webapp/states/visible.py"
+VISIBLE = "webapp/catalog/visible.py"
 
 SCOPES = ["tests/webapp/accounts/test_permissions.py"]
 PERSONS = ["tests/webapp/accounts/test_restrictions.py"]
@@ -72,14 +72,14 @@ MUTANTS = [
         '            if not getattr(view, "for_saved_queries", False):\n'
         "                KeyScope.of(key).check_reads_states()\n",
         "",
-        ["tests/webapp/saved_queries/test_run.py"],
+        ["tests/webapp/api/saved_queries/test_run.py"],
     ),
     Mutant(
         "access/a-key-for-saved-queries-sees-states",
         PERMISSIONS,
         "return not self.queries and (not self.states or name in self.states)",
         "return not self.states or name in self.states",
-        [*SCOPES, "tests/webapp/saved_queries/test_run.py"],
+        [*SCOPES, "tests/webapp/api/saved_queries/test_run.py"],
     ),
     Mutant(
         "access/every-key-has-every-scope",
@@ -121,7 +121,7 @@ MUTANTS = [
         PERMISSIONS,
         "if not user.has_perm(permission)]",
         "if not user.is_active]",
-        ["tests/webapp/dashboard/test_api_keys.py"],
+        ["tests/webapp/console/dashboard/test_api_keys.py"],
     ),
     Mutant(
         "access/a-token-is-as-wide-as-its-key-was-then",

@@ -2,15 +2,15 @@
 
 from tests.mutants.mutant import Mutant
 
-LEDGER = "state_backends/ledger.py"
-BATCH = "state_backends/batch.py"
-SOURCE_INPUT = "state_backends/source_input.py"
-BATCH_TIME = "state_backends/batch_time.py"
-EPOCHS = "state_backends/epochs.py"
+LEDGER = "state_backends/ledger/batch_ledger.py"
+BATCH = "state_backends/ledger/batch.py"
+SOURCE_INPUT = "state_backends/ledger/source_input.py"
+BATCH_TIME = "state_backends/ledger/batch_time.py"
+EPOCHS = "state_backends/ledger/epochs.py"
 
-TESTS = ["tests/state_backends/test_ledger.py"]
-CLOCK_TESTS = ["tests/state_backends/test_batch_time.py"]
-EPOCH_TESTS = ["tests/state_backends/test_epochs.py"]
+TESTS = ["tests/state_backends/ledger/test_batch_ledger.py"]
+CLOCK_TESTS = ["tests/state_backends/ledger/test_batch_time.py"]
+EPOCH_TESTS = ["tests/state_backends/ledger/test_epochs.py"]
 EITHER = [*TESTS, *EPOCH_TESTS]
 
 MUTANTS = [
@@ -264,14 +264,14 @@ MUTANTS = [
         SOURCE_INPUT,
         'before["digest"] != _digest(now.items)',
         'before["count"] != len(now.items)',
-        [*TESTS, "tests/state_backends/test_source_input.py"],
+        [*TESTS, "tests/state_backends/ledger/test_source_input.py"],
     ),
     Mutant(
         "ledger/a-source-of-unknown-input-counts-as-equal",
         SOURCE_INPUT,
         "(known and len(known) == len(pairs))",
         "known",
-        [*TESTS, "tests/state_backends/test_source_input.py"],
+        [*TESTS, "tests/state_backends/ledger/test_source_input.py"],
     ),
     Mutant(
         "ledger/batch-times-may-decrease",

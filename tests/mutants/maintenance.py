@@ -4,13 +4,13 @@ from tests.mutants.mutant import Mutant
 
 MAINTENANCE = "state_backends/maintenance.py"
 POSTGRES = "state_backends/backends/postgres/maintenance.py"
-REBUILD = "state_backends/rebuilding.py"
-REWIND = "state_backends/rewind.py"
+REBUILD = "state_backends/repair/rebuilding.py"
+REWIND = "state_backends/repair/rewind.py"
 
 COMPACTION = ["tests/state_backends/test_compaction.py"]
 EXPIRY = ["tests/state_backends/test_expiry.py"]
-REBUILDS = ["tests/state_backends/test_rebuilding.py"]
-REWINDS = ["tests/state_backends/test_rewind.py"]
+REBUILDS = ["tests/state_backends/repair/test_rebuilding.py"]
+REWINDS = ["tests/state_backends/repair/test_rewind.py"]
 AS_OF = ["tests/state_backends/reader/test_as_of.py"]
 
 MUTANTS = [

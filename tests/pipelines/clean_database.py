@@ -7,7 +7,7 @@ some 10 ms. A test that has changed the tables themselves costs the next one an 
 import psycopg
 from psycopg import sql
 
-from state_backends import Catalog
+from tidegauge.state_backends import Catalog
 
 SCHEMAS = """
 SELECT nspname FROM pg_namespace WHERE nspname = 'tidegauge' OR nspname LIKE 'tidegauge\\_%'

@@ -16,18 +16,18 @@ from django.core.management import call_command
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from pipelines.driver import Driver, RunOptions
-from pipelines.embedded.postgres import server_programs
-from pipelines.embedded.temporary import temporary_database
-from pipelines.errors import SparkVersionError
-from pipelines.jobs.word_count import word_count
-from pipelines.pipeline import Pipeline
-from pipelines.spark_versions import lacks_function
-from state_backends import Catalog, StateReader
 from tests.harness.costs import count
 from tests.harness.waiting import eventually
 from tests.pipelines.clean_database import clean
 from tests.recovery_page import arguments
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.embedded.postgres import server_programs
+from tidegauge.pipelines.embedded.temporary import temporary_database
+from tidegauge.pipelines.errors import SparkVersionError
+from tidegauge.pipelines.jobs.word_count import word_count
+from tidegauge.pipelines.spark.versions import lacks_function
+from tidegauge.state_backends import Catalog, StateReader
 
 FIRST_LANDING = 1_700_000_000
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from state_backends.protocols import Aggregator
+from tidegauge.state_backends.protocols import Aggregator
 
 
 def partial(

@@ -6,11 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import StateSpec
-from state_backends.aggregators import (
+from tests.pipelines.partial_aggregates import partial
+from tests.state_backends.aggregators.docs_example import documented_reducer
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.aggregators import (
     Count,
     DistinctCount,
     DistinctSet,
@@ -29,8 +31,6 @@ from state_backends.aggregators import (
     TopK,
     Variance,
 )
-from tests.pipelines.partial_aggregates import partial
-from tests.state_backends.aggregators.docs_example import documented_reducer
 
 pytestmark = pytest.mark.spark
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from pipelines.errors import BadInputError, PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec, Sum
-from state_backends.errors import SpecMismatchError
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import BadInputError, PipelineError
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, StateSpec, Sum
+from tidegauge.state_backends.errors import SpecMismatchError
 
 pytestmark = pytest.mark.spark
 

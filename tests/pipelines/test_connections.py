@@ -14,13 +14,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pipelines import connections
-from pipelines.connections import connect, lent
-from pipelines.driver_session import DriverSession
-from pipelines.jobs.word_count import word_count
-from state_backends.errors import PipelineHeldError
-from state_backends.session import SETTINGS, VANISHED_SECONDS
 from tests.recovery_page import message_of
+from tidegauge.pipelines import connections
+from tidegauge.pipelines.connections import connect, lent
+from tidegauge.pipelines.driver.session import DriverSession
+from tidegauge.pipelines.jobs.word_count import word_count
+from tidegauge.state_backends.errors import PipelineHeldError
+from tidegauge.state_backends.session import SETTINGS, VANISHED_SECONDS
 
 HELD = "SELECT pg_advisory_lock(%s)"
 RUNNING = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND query LIKE '%%pg_sleep%%' AND state = 'active'"

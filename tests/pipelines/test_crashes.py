@@ -11,15 +11,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pipelines.demo import compare, lay_out
-from pipelines.embedded.data_dir import REPOSITORY
-from pipelines.jobs.flights import flights
+from tidegauge.pipelines.demo import compare, lay_out
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.jobs.flights import flights
 
 pytestmark = pytest.mark.spark
 
 SEED = 20130101
-LIMITS = ["--files-per-batch", "12", "--once"]
-BATCHES = 31  # 365 days, twelve to a batch
+LIMITS = ["--files-per-batch", "24", "--once"]
+BATCHES = 16  # 365 days, 24 to a batch
 PATIENCE_SECONDS = 120
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipelines.demo import lay_out, recount
+from tidegauge.pipelines.demo import lay_out, recount
 
 
 @pytest.fixture(scope="module")

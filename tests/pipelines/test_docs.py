@@ -5,10 +5,10 @@ from pathlib import Path
 from datasketches import update_theta_sketch
 
 import tidegauge
-from pipelines.jobs.word_count import WORDS
-from state_backends.aggregators import AGGREGATORS
 from tests.docs.blocks import program
 from tidegauge import Count, JsonFiles, Last, StateSpec, Stream, TextFiles
+from tidegauge.pipelines.jobs.word_count import WORDS
+from tidegauge.state_backends.aggregators import AGGREGATORS
 
 EVERY_NAME = {name: getattr(tidegauge, name) for name in tidegauge.__all__}
 
@@ -59,7 +59,7 @@ def stored(*planes):
 
 
 def test_the_aggregators_of_the_page_can_be_declared(monkeypatch):
-    monkeypatch.setattr("state_backends.aggregators.AGGREGATORS", dict(AGGREGATORS))
+    monkeypatch.setattr("tidegauge.state_backends.aggregators.AGGREGATORS", dict(AGGREGATORS))
 
     found = run("aggregators.md", {"jfk": stored("N1", "N2"), "lga": stored("N2", "N3")})
 

@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import TextFiles
-from pipelines.stream import Stream
-from state_backends import Catalog, Changelog, Count, StateSpec
-from state_backends.schema.overrides import DECLARED
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 from tests.state_backends.feed import let_time_pass
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import TextFiles
+from tidegauge.state_backends import Catalog, Changelog, Count, StateSpec
+from tidegauge.state_backends.schema.overrides import DECLARED
 
 pytestmark = pytest.mark.spark
 

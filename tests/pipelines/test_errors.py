@@ -3,11 +3,11 @@
 import psycopg
 import pytest
 
-from pipelines.errors import PipelineError, RuntimeSetupError, failure_reason, is_retryable
-from state_backends.errors import BackendUnavailable, KeyShapeError, TidegaugeError
+from tidegauge.pipelines.errors import PipelineError, RuntimeSetupError, failure_reason, is_retryable
+from tidegauge.state_backends.errors import BackendUnavailable, KeyShapeError, TidegaugeError
 
 JAVA = "An error occurred while calling o43.collectToPython.\n: org.apache.spark.SparkException: {}\n\tat org.apache.."
-WORKER = "{}\n  File x\npipelines.errors.PipelineError: emitted column 'n': not int64\n\n\tat org.apache"
+WORKER = "{}\n  File x\ntidegauge.pipelines.errors.PipelineError: emitted column 'n': not int64\n\n\tat org.apache"
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ WORKER = "{}\n  File x\npipelines.errors.PipelineError: emitted column 'n': not 
         (JAVA.format("Job aborted"), "An error occurred while calling o43.collectToPython."),
         (
             WORKER.format("[PYTHON_EXCEPTION] a worker raised"),
-            "pipelines.errors.PipelineError: emitted column 'n': not int64",
+            "tidegauge.pipelines.errors.PipelineError: emitted column 'n': not int64",
         ),
         ("", "RuntimeError"),
     ],
@@ -28,7 +28,7 @@ def test_the_most_specific_line_is_the_reason(text, reason):
 
 
 class RefusedByUser(PipelineError):
-    """Defined outside `pipelines.errors`, as a job's own errors are."""
+    """Defined outside `tidegauge.pipelines.errors`, as a job's own errors are."""
 
     class AndByAnother(TidegaugeError):
         pass
@@ -37,20 +37,20 @@ class RefusedByUser(PipelineError):
 @pytest.mark.parametrize(
     ("line", "retryable"),
     [
-        ("pipelines.errors.InputLostError: stream 's' was trimmed", False),
-        ("pipelines.errors.RuntimeSetupError: no java", False),
-        ("state_backends.errors.KeyShapeError: state 'a': the updater wrote key ('b',)", False),
-        ("state_backends.errors.PipelineHeldError: a live driver holds it", False),
-        ("state_backends.errors.BackendSetupError: REDIS_URL is not set", False),
-        ("state_backends.errors.CapabilityError: no shadow tables", False),
-        ("state_backends.errors.PositionError", False),
+        ("tidegauge.pipelines.errors.InputLostError: stream 's' was trimmed", False),
+        ("tidegauge.pipelines.errors.RuntimeSetupError: no java", False),
+        ("tidegauge.state_backends.errors.KeyShapeError: state 'a': the updater wrote key ('b',)", False),
+        ("tidegauge.state_backends.errors.PipelineHeldError: a live driver holds it", False),
+        ("tidegauge.state_backends.errors.BackendSetupError: REDIS_URL is not set", False),
+        ("tidegauge.state_backends.errors.CapabilityError: no shadow tables", False),
+        ("tidegauge.state_backends.errors.PositionError", False),
         (f"{__name__}.RefusedByUser: no", False),
         (f"{__name__}.RefusedByUser.AndByAnother: no", False),
-        ("state_backends.errors.FencedError: another driver", True),
-        ("state_backends.errors.BackendUnavailable: redis does not answer", True),
+        ("tidegauge.state_backends.errors.FencedError: another driver", True),
+        ("tidegauge.state_backends.errors.BackendUnavailable: redis does not answer", True),
         ("psycopg.OperationalError: the server is not available", True),
         ("somewhere.errors.UnheardOfError: what is it", True),
-        ("  state_backends.errors.KeyShapeError: quoted in a message, not raised", True),
+        ("  tidegauge.state_backends.errors.KeyShapeError: quoted in a message, not raised", True),
     ],
 )
 def test_the_class_that_a_worker_raised_decides_whether_to_try_again(line, retryable):
@@ -58,7 +58,8 @@ def test_the_class_that_a_worker_raised_decides_whether_to_try_again(line, retry
 
 
 def test_one_class_that_is_not_retryable_decides_over_those_that_are():
-    text = "state_backends.errors.BackendUnavailable: x\n\nstate_backends.errors.LostBatchesError: y\n\tat java"
+    errors = "tidegauge.state_backends.errors"
+    text = f"{errors}.BackendUnavailable: x\n\n{errors}.LostBatchesError: y\n\tat java"
 
     assert not is_retryable(RuntimeError(text))
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pipelines import driver as driver_module
-from pipelines.driver import Driver, RunOptions
-from pipelines.embedded.postgres import EmbeddedPostgres
-from pipelines.embedded.shared_server import SharedServer
-from pipelines.jobs.word_count import word_count
 from tests.harness.waiting import eventually
+from tidegauge.pipelines.driver import driver as driver_module
+from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.embedded.postgres import EmbeddedPostgres
+from tidegauge.pipelines.embedded.shared_server import SharedServer
+from tidegauge.pipelines.jobs.word_count import word_count
 
 pytestmark = pytest.mark.spark
 

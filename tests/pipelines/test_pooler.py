@@ -7,16 +7,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pipelines.connections import connect
-from pipelines.driver_session import DriverSession
-from pipelines.errors import PoolerError, is_retryable
-from pipelines.jobs.word_count import word_count
-from state_backends import Count, StateReader, StateSpec
-from state_backends.reader.bounds import Range
-from state_backends.reader.pinned import export_pinned, pin
-from state_backends.session import prepare
 from tests.pgbouncer import PROGRAM, pgbouncer
 from tests.state_backends.feed import Feed, views
+from tidegauge.pipelines.connections import connect
+from tidegauge.pipelines.driver.session import DriverSession
+from tidegauge.pipelines.errors import PoolerError, is_retryable
+from tidegauge.pipelines.jobs.word_count import word_count
+from tidegauge.state_backends import Count, StateReader, StateSpec
+from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.pinned import export_pinned, pin
+from tidegauge.state_backends.session import prepare
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import psycopg
 
-from pipelines.driver_session import DriverSession
-from pipelines.jobs.word_count import word_count
-from state_backends import Catalog
+from tidegauge.pipelines.driver.session import DriverSession
+from tidegauge.pipelines.jobs.word_count import word_count
+from tidegauge.state_backends import Catalog
 
 RECORDED = "SELECT declared -> 'inputs', xmin::text FROM tidegauge.state ORDER BY name LIMIT 1"
 

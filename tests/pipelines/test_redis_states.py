@@ -8,15 +8,17 @@ from random import Random
 import pytest
 import redis
 
-from pipelines import sink
-from pipelines.context import BatchContext
-from pipelines.driver import Driver, RunOptions
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.reprocess import Reprocess
-from pipelines.sources.files import JsonFiles, TextFiles
-from pipelines.stream import Stream
-from state_backends import (
+from tests.pipelines.basket_updater import FillBaskets
+from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
+from tidegauge.pipelines.batch import sink
+from tidegauge.pipelines.declare.context import BatchContext
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.repair.reprocess import Reprocess
+from tidegauge.pipelines.sources.files.formats import JsonFiles, TextFiles
+from tidegauge.state_backends import (
     BatchLedger,
     Catalog,
     Changelog,
@@ -31,10 +33,8 @@ from state_backends import (
     Sum,
     Versioned,
 )
-from state_backends.backends.external_session import ExternalSession
-from state_backends.errors import BackendSetupError, FencedError, LostBatchesError, SpecMismatchError
-from tests.pipelines.basket_updater import FillBaskets
-from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
+from tidegauge.state_backends.backends.external_session import ExternalSession
+from tidegauge.state_backends.errors import BackendSetupError, FencedError, LostBatchesError, SpecMismatchError
 
 pytestmark = pytest.mark.spark
 

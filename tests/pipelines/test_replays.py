@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import TextFiles
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec
-from state_backends.errors import InputChangedError
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import TextFiles
+from tidegauge.state_backends import Count, StateSpec
+from tidegauge.state_backends.errors import InputChangedError
 
 pytestmark = pytest.mark.spark
 

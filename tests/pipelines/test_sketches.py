@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from state_backends.aggregators import DistinctCount, DistinctSet, Quantiles, TopK
 from tests.pipelines.partial_aggregates import partial
+from tidegauge.state_backends.aggregators import DistinctCount, DistinctSet, Quantiles, TopK
 
 pytestmark = pytest.mark.spark
 

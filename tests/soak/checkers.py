@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from state_backends import Catalog, state_reader
-from state_backends.errors import BackendUnavailable, TidegaugeError
-from state_backends.reader.multi_state import StateLookup, at_one_batch
 from tests.soak.services import Services
 from tests.soak.transfers import ACCOUNTS, MODULUS, state_names
+from tidegauge.state_backends import Catalog, state_reader
+from tidegauge.state_backends.errors import BackendUnavailable, TidegaugeError
+from tidegauge.state_backends.reader.multi_state import StateLookup, at_one_batch
 
 PAUSE_SECONDS = 0.25
 CONNECT = "-c statement_timeout=10s -c lock_timeout=10s"

@@ -17,11 +17,11 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from pipelines.context import BatchContext
-from pipelines.tasks import MergeTask, written
 from tests.soak import switches
 from tests.soak.fork_server import FORK
 from tests.soak.points import Points
+from tidegauge.pipelines.batch.tasks import MergeTask, written
+from tidegauge.pipelines.declare.context import BatchContext
 
 # Spark's spark.task.maxFailures.
 MAX_FAILURES = 4

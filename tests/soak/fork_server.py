@@ -18,8 +18,8 @@ PRELOADED = [
     "tests.soak.fork_server",
     "tests.soak.manage",
     "tests.soak.django_apps",
-    "webapp.states.management.commands.run_pipeline",
-    "pipelines.spark",
+    "tidegauge.webapp.commands.management.commands.run_pipeline",
+    "tidegauge.pipelines.spark.session",
     "pandas",
 ]
 

@@ -10,14 +10,14 @@ from types import ModuleType
 from typing import Any
 
 import manage
-from pipelines import driver
-from pipelines.batch import BatchRunner
-from pipelines.discovery import VARIABLE
-from state_backends.backends.external import ExternalBackend
-from state_backends.ledger import BatchLedger
 from tests.soak import micro_batches, switches
 from tests.soak.points import Points
 from tests.soak.transfers import VARIANTS, Release, transfers
+from tidegauge.pipelines.batch.runner import BatchRunner
+from tidegauge.pipelines.driver import driver
+from tidegauge.pipelines.driver.discovery import VARIABLE
+from tidegauge.state_backends.backends.external import ExternalBackend
+from tidegauge.state_backends.ledger.batch_ledger import BatchLedger
 
 # The product waits up to a minute, and up to eight failures; a soak has no such time, and injects more failures.
 LONGEST_PAUSE_SECONDS = 2.0
@@ -44,10 +44,10 @@ def put_points() -> None:
 
 def use_micro_batches() -> None:
     """Run batches without Spark."""
-    import pipelines.spark
+    import tidegauge.pipelines.spark.session
 
     session = micro_batches.Session()
-    pipelines.spark.start_session = lambda *_, **__: session
+    tidegauge.pipelines.spark.session.start_session = lambda *_, **__: session
     driver.check = lambda *_: None
     BatchRunner._apply = micro_batches.apply_without_spark  # type: ignore[method-assign,assignment]
 

@@ -27,13 +27,13 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 
-from pipelines.checkpoint_files import checkpoint_folder
-from pipelines.sources.file_log import ProcessedFiles, logged_files
-from pipelines.tasks import MergeTask
-from state_backends.spec import StateSpec
 from tests.soak.executors import Executors
 from tests.soak.points import Points
 from tests.soak.transfers import TransferFiles, partials
+from tidegauge.pipelines.batch.tasks import MergeTask
+from tidegauge.pipelines.checkpoint.file_log import ProcessedFiles, logged_files
+from tidegauge.pipelines.checkpoint.files import checkpoint_folder
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 POLL_SECONDS = 0.15
 # Each state is written by so many tasks, which hold different keys.

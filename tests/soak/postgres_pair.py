@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import psycopg
 
-from pipelines.embedded.data_dir import LOOPBACK, free_port
-from pipelines.embedded.postgres import NAME, server_programs, server_user
 from tests.soak.proxy import Proxy
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, free_port
+from tidegauge.pipelines.embedded.postgres import NAME, server_programs, server_user
 
 PASSWORD = "soak"
 SETTINGS = {

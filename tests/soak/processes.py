@@ -17,9 +17,9 @@ from pathlib import Path
 
 import psutil
 
-from pipelines.embedded.data_dir import REPOSITORY
 from tests.pipelines.cluster.spark_cluster import end_with_parent
 from tests.soak import fork_server
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 # How a command says what a person must do.
 REFUSAL = "CommandError: "

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from pipelines.embedded.data_dir import LOOPBACK
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK
 
 CHUNK_BYTES = 65_536
 POLL_SECONDS = 0.05

@@ -13,9 +13,9 @@ from typing import Any
 
 import psycopg
 
-from state_backends.errors import TidegaugeError
 from tests.soak.processes import wait_until
 from tests.soak.world import World
+from tidegauge.state_backends.errors import TidegaugeError
 
 # With time to spare for a machine that does other work too: it decides when a run counts as stuck.
 LONGEST_SECONDS = 400.0

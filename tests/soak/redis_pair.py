@@ -11,10 +11,10 @@ from typing import Any
 
 import redis
 
-from pipelines.embedded.data_dir import LOOPBACK, free_port
-from pipelines.embedded.redis import redis_server
 from tests.pipelines.cluster.spark_cluster import end_with_parent
 from tests.soak.proxy import Proxy
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, free_port
+from tidegauge.pipelines.embedded.redis import redis_server
 
 WAIT_SECONDS = 120.0
 

@@ -5,7 +5,7 @@ import re
 from tests.soak.recovery import Remedy
 from tests.soak.world import World
 
-# As errors name commands: `manage.py pipelines rewind NAME --to-checkpoint`.
+# As errors name commands: `tidegauge pipelines rewind NAME --to-checkpoint`.
 COMMAND = re.compile(r"manage\.py ((?:pipelines|rebuild|run_pipeline) [^`;,()]+?)(?:`|;|,|\)| to |$)")
 
 # These take the folders as `run_pipeline` does.

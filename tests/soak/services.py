@@ -8,13 +8,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pipelines.embedded.data_dir import LOOPBACK, free_port
 from tests.soak.processes import Process, Program, wait_until
-from webapp.core import serving
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, free_port
+from tidegauge.webapp.serving import granian_options
 
 START_SECONDS = 120.0
 GRANIAN = ["-m", "granian", "--host", LOOPBACK, "--workers", "1"]
-CELERY = ["-m", "celery", "-A", "webapp", "worker", "--concurrency", "2", "--loglevel", "warning", "--hostname"]
+CELERY = [
+    "-m",
+    "celery",
+    "-A",
+    "tidegauge.webapp",
+    "worker",
+    "--concurrency",
+    "2",
+    "--loglevel",
+    "warning",
+    "--hostname",
+]
 
 
 class Services:
@@ -28,8 +39,8 @@ class Services:
         web, events = free_port(), free_port()
         self.web_url, self.events_url = (f"http://{LOOPBACK}:{port}" for port in (web, events))
         self._words = {
-            "web": [*GRANIAN, "--port", str(web), *serving.WEB],
-            "events": [*GRANIAN, "--port", str(events), *serving.EVENTS],
+            "web": [*GRANIAN, "--port", str(web), *granian_options.WEB],
+            "events": [*GRANIAN, "--port", str(events), *granian_options.EVENTS],
             "worker": [*CELERY, "soak@localhost"],
         }
         self._manage("migrate")
@@ -71,7 +82,7 @@ class Services:
     def _manage(self, *words: str) -> str:
         process = Program(words[0], ["manage.py", *words], self._environ, self._folder / f"{words[0]}.log")
         if not process.wait(START_SECONDS) or process.exit_code() != 0:
-            raise RuntimeError(f"manage.py {words[0]}: {process.output()[-1500:]}")
+            raise RuntimeError(f"tidegauge {words[0]}: {process.output()[-1500:]}")
         return process.output()
 
     def _answer(self) -> bool:

@@ -12,8 +12,10 @@ from typing import Any
 
 from psycopg import sql
 
-from pipelines.batch import BatchRunner
-from state_backends import committed, epochs, ledger
+from tidegauge.pipelines.batch.runner import BatchRunner
+from tidegauge.state_backends import committed
+from tidegauge.state_backends.ledger import batch_ledger as ledger
+from tidegauge.state_backends.ledger import epochs
 
 
 def without_revert() -> None:
@@ -79,7 +81,7 @@ def turn_off_for_readers(names: str) -> None:
 def _replace_everywhere(name: str, function: Callable[..., Any]) -> None:
     """Replace a function of the product in each module that has imported it by its name."""
     for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith(("state_backends", "pipelines")) and name in vars(module):
+        if getattr(module, "__name__", "").startswith("tidegauge.") and name in vars(module):
             setattr(module, name, function)
 
 

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY
 from tests.soak.run import soak
 from tests.soak.transfers import VARIANTS
 from tests.soak.world import Options
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 SEED = 11
 

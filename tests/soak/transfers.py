@@ -15,12 +15,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pipelines.guarantee import Spout
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.sources.source import Parsed
-from pipelines.stream import Stream
-from state_backends import Count, Max, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.pipelines.sources.guarantee import Spout
+from tidegauge.pipelines.sources.source import Parsed
+from tidegauge.state_backends import Count, Max, StateSpec, Sum
 
 ACCOUNTS = [f"a{number:02}" for number in range(24)]
 # A prime: part of a batch passes for a whole one with a chance of 1 in 1009.

@@ -16,10 +16,6 @@ from typing import Any
 import psutil
 import psycopg
 
-from pipelines.sources.file_log import ProcessedFiles
-from state_backends import Catalog
-from state_backends.errors import TidegaugeError
-from state_backends.maintenance import compact, expire
 from tests.soak import checkers, fork_server
 from tests.soak.checkers import Checkers
 from tests.soak.disk import Disk
@@ -30,6 +26,10 @@ from tests.soak.processes import Commands, Process, wait_until
 from tests.soak.redis_pair import RedisPair
 from tests.soak.services import Services
 from tests.soak.transfers import VARIANTS, Release, Variant
+from tidegauge.pipelines.checkpoint.file_log import ProcessedFiles
+from tidegauge.state_backends import Catalog
+from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.state_backends.maintenance import compact, expire
 
 UPKEEP_SECONDS = 1.0
 FEED_SECONDS = 0.3

@@ -9,11 +9,11 @@ from itertools import count
 import psycopg
 import pytest
 
-from pipelines.embedded.temporary import temporary_database
-from state_backends import Catalog, StateSpec
 from tests.contracts.backends import APART, BACKENDS, STORES, NewBacking
 from tests.state_backends.connections import Connections
 from tests.state_backends.feed import Feed
+from tidegauge.pipelines.embedded.temporary import temporary_database
+from tidegauge.state_backends import Catalog, StateSpec
 
 _numbers = count(1)
 

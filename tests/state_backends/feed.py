@@ -6,9 +6,9 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from state_backends import Batch, BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
-from state_backends.batch import lock_fence
-from state_backends.table import StateTable
+from tidegauge.state_backends import Batch, BatchLedger, Catalog, Changelog, PostgresBackingMap, StateReader, StateSpec
+from tidegauge.state_backends.ledger.batch import lock_fence
+from tidegauge.state_backends.spec.table import StateTable
 
 Rows = Sequence[Mapping[str, Any]]
 

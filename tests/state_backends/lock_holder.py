@@ -5,7 +5,7 @@ import time
 
 import psycopg
 
-from state_backends.state_lock import state_lock
+from tidegauge.state_backends.ledger.state_lock import state_lock
 
 if __name__ == "__main__":
     url, state, work = sys.argv[1:]

@@ -6,10 +6,11 @@ from typing import Any
 import psycopg
 import redis
 
-from state_backends import BACKENDS, Batch, BatchLedger, Catalog, StateSpec, findings, state_reader
-from state_backends.epochs import new_epoch
-from state_backends.protocols import Backend, BackendSession
 from tests.state_backends.feed import Rows, arrow
+from tidegauge.state_backends import BACKENDS, Batch, BatchLedger, Catalog, StateSpec, state_reader
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.ledger.epochs import new_epoch
+from tidegauge.state_backends.protocols import Backend, BackendSession
 
 LEDGER = "committed_txid, committed_attempt, committed_batch_id, committed_time, fence, token, epoch"
 

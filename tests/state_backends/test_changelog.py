@@ -4,10 +4,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends import Changelog, Count, StateSpec, Versioned
-from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError, StaleBatchError
-from state_backends.maintenance import compact
 from tests.state_backends.feed import views
+from tidegauge.state_backends import Changelog, Count, StateSpec, Versioned
+from tidegauge.state_backends.errors import (
+    KeyShapeError,
+    NotCommittedError,
+    OutOfReachError,
+    SpecError,
+    StaleBatchError,
+)
+from tidegauge.state_backends.maintenance import compact
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state_backends.committed import is_live
 from tests.state_backends.examples import examples
+from tidegauge.state_backends.committed import is_live
 
 NOON = datetime(2013, 3, 10, 12, tzinfo=UTC)
 TIMES = st.datetimes(datetime(2013, 3, 1), datetime(2013, 3, 20), timezones=st.just(UTC))

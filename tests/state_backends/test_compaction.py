@@ -3,14 +3,14 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import Changelog, Count, OpaqueMap, StateReader, StateSpec, Versioned, maintenance
-from state_backends.aggregators import AGGREGATORS
-from state_backends.backends.wrappers import LoggedMap
-from state_backends.errors import UnknownStateError
-from state_backends.maintenance import compact, expire, sizes
-from state_backends.maps import MAPS
 from tests.state_backends.all_types_measure import Wide
 from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import Changelog, Count, OpaqueMap, StateReader, StateSpec, Versioned, maintenance
+from tidegauge.state_backends.aggregators import AGGREGATORS
+from tidegauge.state_backends.backends.wrappers import LoggedMap
+from tidegauge.state_backends.errors import UnknownStateError
+from tidegauge.state_backends.maintenance import compact, expire, sizes
+from tidegauge.state_backends.maps import MAPS
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 TEXTS = StateSpec("texts", key={"page": "text"}, value="jsonb")

@@ -22,11 +22,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from state_backends import Batch, BatchLedger, Changelog, Count, Max, StateReader, StateSpec, Sum, maintenance
-from state_backends.errors import BatchOrderError, FencedError, OutOfReachError, TidegaugeError
-from state_backends.maintenance import compact, expire
 from tests.state_backends.examples import examples
 from tests.state_backends.feed import Feed, let_time_pass
+from tidegauge.state_backends import Batch, BatchLedger, Changelog, Count, Max, StateReader, StateSpec, Sum, maintenance
+from tidegauge.state_backends.errors import BatchOrderError, FencedError, OutOfReachError, TidegaugeError
+from tidegauge.state_backends.maintenance import compact, expire
 
 TTL = timedelta(hours=1)
 WAIT = timedelta(minutes=25)  # two of them are within the ttl and three are not, by minutes either way

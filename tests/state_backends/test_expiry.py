@@ -6,10 +6,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from state_backends import Count, StateSpec, maintenance
-from state_backends.maintenance import clock, expire
-from state_backends.table import StateTable
 from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import Count, StateSpec, maintenance
+from tidegauge.state_backends.maintenance import clock, expire
+from tidegauge.state_backends.spec.table import StateTable
 
 HOUR = timedelta(hours=1)
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, ttl=HOUR)

@@ -10,8 +10,8 @@ import psutil
 import psycopg
 import pytest
 
-from state_backends import Max, MissingPackageError, PostgresBackingMap, StateSpec, Versioned
-from state_backends.extras import EXTRAS, OptionalModule, naming_the_extra
+from tidegauge.state_backends import Max, MissingPackageError, PostgresBackingMap, StateSpec, Versioned
+from tidegauge.state_backends.extras import EXTRAS, OptionalModule, naming_the_extra
 
 OPTIONAL = ("pyarrow", "datasketches", "redis", "orjson", "structlog")
 DECLARED = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
@@ -32,7 +32,7 @@ def test_the_library_depends_on_psycopg_alone():
 
 def test_a_module_is_loaded_at_its_first_use():
     program = (
-        "from state_backends.extras import OptionalModule; module = OptionalModule('orjson'); "
+        "from tidegauge.state_backends.extras import OptionalModule; module = OptionalModule('orjson'); "
         "before = 'orjson' in sys.modules; print(before, module.loads('[1]'), 'orjson' in sys.modules)"
     )
 
@@ -57,7 +57,7 @@ def test_a_missing_package_that_no_extra_has_is_the_ordinary_error():
 @pytest.mark.parametrize(
     ("package", "use", "extra"),
     [
-        ("pyarrow", "from state_backends.types import type_of; type_of('text').arrow", "spark"),
+        ("pyarrow", "from tidegauge.state_backends.spec.types import type_of; type_of('text').arrow", "spark"),
         ("datasketches", "from state_backends import TopK; TopK('x').fold({}, {'sketch': b'..'})", "spark"),
         (
             "redis",
@@ -68,7 +68,7 @@ def test_a_missing_package_that_no_extra_has_is_the_ordinary_error():
     ],
 )
 def test_what_needs_a_missing_package_names_the_extra(package, use, extra):
-    told = run_without((package,), f"import state_backends.backends; {use}").stderr
+    told = run_without((package,), f"import tidegauge.state_backends.backends; {use}").stderr
 
     assert told.endswith(
         f"MissingPackageError: package {package!r} is not installed; install tidegauge[{extra}], which has it\n"
@@ -78,7 +78,7 @@ def test_what_needs_a_missing_package_names_the_extra(package, use, extra):
 def test_rows_are_kept_in_postgresql_with_psycopg_alone(database_url):
     program = f"""
 import psycopg
-from state_backends import *
+from tidegauge.state_backends import *
 spec = StateSpec("kept", key={{"page": "text"}}, measures={{"views": Count(), "users": DistinctCount("user")}})
 with psycopg.connect({database_url!r}, autocommit=True) as conn:
     rows = PostgresBackingMap(conn, spec, create=True)

@@ -2,8 +2,8 @@
 
 import psycopg
 
-from state_backends import Count, StateReader, StateSpec
-from state_backends.backends.postgres import reader as postgres_reader
+from tidegauge.state_backends import Count, StateReader, StateSpec
+from tidegauge.state_backends.backends.postgres import reader as postgres_reader
 
 WORDS = StateSpec("words", key={"word": "text"}, measures={"n": Count()})
 BATCHES = 200

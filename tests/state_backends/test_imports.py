@@ -4,9 +4,10 @@ import sys
 import pytest
 
 LOADED = """
-import sys, state_backends
+import sys
+from tidegauge import state_backends
 backends = list(state_backends.BACKENDS.values())
-print(*{name.split(".")[0] for name in sys.modules})
+print(*{name.removeprefix("tidegauge.").split(".")[0] for name in sys.modules})
 """
 
 
@@ -23,14 +24,14 @@ def test_the_library_loads_without(loaded, package):
 
 
 def test_every_public_name_is_there():
-    import state_backends
+    from tidegauge import state_backends
 
     assert [name for name in state_backends.__all__ if not hasattr(state_backends, name)] == []
 
 
 def test_every_error_that_a_caller_may_catch_is_public():
-    import state_backends
-    from state_backends import errors
+    from tidegauge import state_backends
+    from tidegauge.state_backends import errors
 
     defined = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
 

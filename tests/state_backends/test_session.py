@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipelines.connections import connect
-from pipelines.embedded.data_dir import free_port
-from pipelines.embedded.postgres import server_user
-from state_backends import Catalog, StateReader, StateSpec, Sum
-from state_backends.errors import ServerVersionError
-from state_backends.session import check_version, prepare
 from tests.recovery_page import message_of
 from tests.state_backends.feed import Feed
+from tidegauge.pipelines.connections import connect
+from tidegauge.pipelines.embedded.data_dir import free_port
+from tidegauge.pipelines.embedded.postgres import server_user
+from tidegauge.state_backends import Catalog, StateReader, StateSpec, Sum
+from tidegauge.state_backends.errors import ServerVersionError
+from tidegauge.state_backends.session import check_version, prepare
 
 THIRD = 0.1 + 0.2  # all 17 digits count
 SUMS = StateSpec(

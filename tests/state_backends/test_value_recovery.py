@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from state_backends import Count, PostgresBackingMap, StateSpec, Sum
-from state_backends.dead_letters import write_dead_letters
 from tests.recovery_page import message_of, statements
 from tests.state_backends.feed import Feed, arrow
+from tidegauge.state_backends import Count, PostgresBackingMap, StateSpec, Sum
+from tidegauge.state_backends.dead_letters.letters import write_dead_letters
 
 WORDS = StateSpec("words", key={"word": "text"}, measures={"n": Count(), "total": Sum("x", type="bigint")})
 

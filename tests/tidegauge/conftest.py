@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY as CHECKOUT
 from tests.tidegauge.installed import pip
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY as CHECKOUT
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.embedded.postgres import EmbeddedPostgres
 from tidegauge import __version__
 from tidegauge.cli import needs_servers, overview
+from tidegauge.pipelines.embedded.postgres import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_TO_BE_STOPPED = "import time; print('up', flush=True); time.sleep(60)"

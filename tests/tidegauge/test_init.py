@@ -33,14 +33,14 @@ def test_a_project_has_a_pipeline_its_test_settings_and_services(shop):
 def test_no_placeholder_is_left(shop):
     text = "".join(str(file) + file.read_text() for file in shop.rglob("*") if file.is_file())
 
-    assert not [word for word in ("PROJECT", "RANDOM") if word in text]
+    assert not [word for word in ("PROJECT", "RANDOM", "REQUIREMENT") if word in text]
 
 
 def test_the_project_file_names_the_pipelines_module(shop):
     project = tomllib.loads((shop / "pyproject.toml").read_text())
 
     assert project["tool"]["tidegauge"]["pipelines"] == ["shop.orders"]
-    assert project["project"]["dependencies"] == ["tidegauge[spark,web,embedded]"]
+    assert project["project"]["dependencies"] == [f"tidegauge[spark,web,embedded] @ {CHECKOUT.as_uri()}"]
 
 
 def test_every_project_has_secrets_of_its_own_that_others_cannot_read(shop, tmp_path):
@@ -59,7 +59,7 @@ def test_a_name_that_no_package_can_have_is_refused(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["pipelines", "webapp", "tidegauge", "json"])
+@pytest.mark.parametrize("name", ["tests", "tidegauge", "json"])
 def test_a_name_that_would_hide_another_package_is_refused(tmp_path, name):
     with pytest.raises(InitError, match=f"there is a package '{name}' already, which yours would hide"):
         init(name, tmp_path)

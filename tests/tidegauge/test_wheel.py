@@ -1,23 +1,23 @@
 """The wheel: it holds every file that the code reads, and works where nothing else was installed."""
 
 import json
+import os
 import re
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.tidegauge.installed import run
+from tests.tidegauge.installed import pip, run
 
 pytestmark = pytest.mark.processes
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PACKAGES = ("tidegauge", "webapp", "pipelines", "state_backends")
 README = (CHECKOUT / "README.md").read_text()
 [QUICKSTART] = re.findall(r"```sh\n(pip install .*?)```", README, re.DOTALL)
-JOB, LIBRARY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+[LIBRARY] = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / "library.md").read_text(), re.DOTALL)
 
 COUNTED = {"tea": 6.75, "bread": 3.2}
 ASK = """
@@ -28,7 +28,7 @@ with connection.cursor() as cursor:
 """
 PAGES = """
 from django.test import Client
-from webapp.celery import app
+from tidegauge.webapp.celery import app
 app.connection().ensure_connection(max_retries=1)
 pages = "/healthz /login /api/schema /api/docs /metrics /static/dashboard/shell.css".split()
 print(*(Client().get(page, secure=True, headers={"host": "localhost"}).status_code for page in pages))
@@ -40,14 +40,36 @@ def alone(environment: Callable[[str], Path]) -> Path:
     return environment("")
 
 
-def test_every_file_of_the_packages_is_in_the_wheel(wheel):
+def files_of(package: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(package, followlinks=True):
+        yield from (Path(folder, name) for name in names if Path(folder).name != "__pycache__")
+
+
+def test_every_file_of_the_package_is_in_the_wheel(wheel):
     held = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("tidegauge-")}
 
-    files = (file for package in PACKAGES for file in (CHECKOUT / package).rglob("*") if file.is_file())
     # Where Spark looks for the format "tidegauge", and what hatch_build.py makes.
-    beside = {"pyspark_tidegauge.py", "webapp/dashboard/search/headings.json"}
-    assert held - beside == {str(file.relative_to(CHECKOUT)) for file in files if "__pycache__" not in file.parts}
+    beside = {"pyspark_tidegauge.py", "tidegauge/webapp/console/dashboard/search/headings.json"}
+    assert held - beside == {str(file.relative_to(CHECKOUT)) for file in files_of(CHECKOUT / "tidegauge")}
     assert beside < held
+
+
+def test_the_wheel_is_installed_beside_one_with_packages_of_the_same_names_as_our_folders(alone, folder):
+    shop = folder / "shop-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(shop, "w") as file:
+        for name in ("webapp", "pipelines", "state_backends"):
+            file.writestr(f"{name}/__init__.py", "OWNER = 'shop'")
+        file.writestr("shop-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+        file.writestr("shop-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("shop-1.0.dist-info/RECORD", "")
+    pip("--python", alone / "python", "install", "--no-deps", shop, cwd=folder)
+    program = "import pipelines, state_backends, webapp; from tidegauge import Count, StateSpec; print(webapp.OWNER)"
+
+    ran = run(alone / "python", "-c", program, cwd=folder)
+    pip("--python", alone / "python", "uninstall", "--yes", "shop", cwd=folder)
+
+    assert ran.stdout == "shop\n"
+    assert run(alone / "python", "-c", "from tidegauge import Count", cwd=folder).returncode == 0
 
 
 def test_the_library_alone_brings_psycopg_and_nothing_else(alone):
@@ -58,7 +80,7 @@ def test_the_library_alone_brings_psycopg_and_nothing_else(alone):
     ]  # fmt: skip
 
 
-def test_the_library_alone_does_what_the_readme_shows(alone):
+def test_the_library_alone_does_what_its_page_shows(alone):
     assert run(alone / "python", "-c", LIBRARY, cwd=alone).stdout == f"{LIBRARY.splitlines()[-1].split('# ')[1]}\n"
 
 

@@ -5,19 +5,21 @@ connections, and nobody else can run a loop. So the loop counts as running withi
 """
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from django.db import connections
 from playwright.sync_api import Browser, sync_playwright
 
-CHROMIUM = Path("/usr/bin/chromium")
+# The shell is the browser without the program around it: it takes a third less CPU for the same pages.
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 
 IN_A_BROWSER = [
     pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no {CHROMIUM} on this machine"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: make chromium"),
 ]
 
 
@@ -60,7 +62,7 @@ class Chromium:
 def chromium_running(*options: str) -> Iterator[Chromium]:
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", *options]
-        running = Chromium(playwright.chromium.launch(executable_path=str(CHROMIUM), args=arguments))
+        running = Chromium(playwright.chromium.launch(executable_path=CHROMIUM, args=arguments))
         try:
             yield running
         finally:

@@ -8,7 +8,7 @@ from django.db import connection
 
 from tests.webapp.flights import Flights, flights_pipeline
 from tests.webapp.flights_database import fill
-from webapp.states import readers
+from tidegauge.webapp.catalog import readers
 
 
 @contextmanager

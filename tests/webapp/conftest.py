@@ -21,9 +21,10 @@ def uncached(monkeypatch) -> None:
 
     Limits of pipelines and the last run of the schedule count as just read; tests of them clear them.
     """
-    from webapp.alerts import history
-    from webapp.core import multiprocess, system_snapshot
-    from webapp.states import limits
+    from tidegauge.webapp.catalog import limits
+    from tidegauge.webapp.console import system_snapshot
+    from tidegauge.webapp.core import multiprocess
+    from tidegauge.webapp.notify.alerts import history
 
     monkeypatch.setattr(system_snapshot.pipeline_statuses, "_seconds", 0)
     # Set by a test that starts servers, it would make metrics come from the files of its processes.

@@ -8,13 +8,13 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
-from state_backends.dead_letters import DeadLetter
 from tests.webapp.committed_flights import committed_flights
-from webapp.accounts.audit.services import record
-from webapp.accounts.services import create_api_key
-from webapp.alerts.models import Alert, AlertRule, Notice, Silence, VerdictPeriod
-from webapp.saved_views.models import SavedView
-from webapp.states.models import Batch, MaintenanceRun
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog.models import Batch, MaintenanceRun
+from tidegauge.webapp.console.saved_views.models import SavedView
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Notice, Silence, VerdictPeriod
 
 SIGN_IN = ["/login"]
 MISSING = ["/nowhere", "/states/nothing/", "/pipelines/flights/batches/99"]

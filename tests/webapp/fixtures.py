@@ -7,11 +7,14 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from state_backends import BatchLedger, driver_status
-from state_backends.schema.swap import Swap
+from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import SPECS, Flights, flights_pipeline
 from tests.webapp.flights_database import fill
-from webapp.states import readers
+from tidegauge.state_backends import BatchLedger
+from tidegauge.state_backends.ledger import driver_status
+from tidegauge.state_backends.schema.swap import Swap
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.celery import app
 
 
 @pytest.fixture
@@ -56,6 +59,15 @@ def reprocessing(flights: Flights) -> Flights:
     conn.execute("UPDATE tidegauge.batch SET started_at = committed_at - interval '2 s' WHERE rows_in = 40")
     driver_status.report(conn, "flights@reprocess", "running", progress={"pending": {"count": 2, "unit": "files"}})
     return flights
+
+
+@pytest.fixture
+def lasting(transactional_db) -> Iterator[Flights]:
+    """A filled pipeline that every connection sees, and an empty task queue."""
+    app.control.purge()
+    with committed_flights() as pipeline:
+        yield pipeline
+    app.control.purge()
 
 
 @pytest.fixture

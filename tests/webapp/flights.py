@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from state_backends import (
+from tidegauge.state_backends import (
     Batch,
     BatchLedger,
     Catalog,
@@ -18,11 +18,11 @@ from state_backends import (
     Mean,
     PostgresBackingMap,
     StateSpec,
-    driver_status,
 )
-from state_backends.batch import lock_fence
-from state_backends.dead_letters import DeadLetter, write_dead_letters
-from state_backends.synchronizer.membership import Membership
+from tidegauge.state_backends.dead_letters.letters import DeadLetter, write_dead_letters
+from tidegauge.state_backends.ledger import driver_status
+from tidegauge.state_backends.ledger.batch import lock_fence
+from tidegauge.state_backends.synchronizer.membership import Membership
 
 BY_CARRIER = StateSpec(
     "flights_by_carrier",

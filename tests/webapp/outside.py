@@ -17,19 +17,20 @@ from django.http import HttpResponseBase
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.timezone import now
 
-from state_backends import Count, StateSpec, driver_status
-from state_backends.dead_letters import DeadLetter, write_dead_letters
-from state_backends.schema import former
-from state_backends.schema.inputs import record_inputs
-from state_backends.synchronizer.membership import Membership
 from tests.state_backends.feed import Feed
-from tests.webapp.saved_queries.published import published
-from webapp.accounts.services import create_api_key
-from webapp.alerts.models import Alert, AlertRule
-from webapp.saved_views.models import SavedView
-from webapp.states import readers
-from webapp.states.models import MaintenanceRun
-from webapp.states.services import pause_pipeline
+from tests.webapp.api.saved_queries.published import published
+from tidegauge.state_backends import Count, StateSpec
+from tidegauge.state_backends.dead_letters.letters import DeadLetter, write_dead_letters
+from tidegauge.state_backends.ledger import driver_status
+from tidegauge.state_backends.schema import former
+from tidegauge.state_backends.schema.inputs import record_inputs
+from tidegauge.state_backends.synchronizer.membership import Membership
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.console.saved_views.models import SavedView
+from tidegauge.webapp.maintenance.services import pause_pipeline
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule
 
 KEY = {"shop": "text", "item": "text"}
 SEEN = StateSpec("seen_orders", key=KEY, measures={"n": Count()}, changelog=True)

@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from state_backends import (
+from tidegauge.state_backends import (
     Batch,
     BatchLedger,
     Catalog,
@@ -23,12 +23,12 @@ from state_backends import (
     RedisBackingMap,
     StateSpec,
 )
-from state_backends.backends.guard import Attempt
-from state_backends.backends.redis.client import client
-from state_backends.backends.redis.upkeep import RedisUpkeep
-from state_backends.maps import MAPS
-from state_backends.maps.updaters import Fold, Replace
-from webapp.states import readers
+from tidegauge.state_backends.backends.guard import Attempt
+from tidegauge.state_backends.backends.redis.client import client
+from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.maps.updaters import Fold, Replace
+from tidegauge.webapp.catalog import readers
 
 HOUR = timedelta(hours=1)
 

@@ -5,13 +5,13 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
 from tests.webapp.outside import COVERT, OTHER, SCOPES, SEEN, Answer, paths, text_of, two_pipelines
-from webapp.accounts import authentication
-from webapp.accounts.issuing import issue
-from webapp.accounts.models import Restriction
-from webapp.accounts.services import create_api_key
-from webapp.dashboard.search.pages import Result
-from webapp.states import readers
-from webapp.states.visible import UNSEEN
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.models import Restriction
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.visible import UNSEEN
+from tidegauge.webapp.console.dashboard.search.pages import Result
 
 pytestmark = pytest.mark.long
 

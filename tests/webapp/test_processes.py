@@ -13,7 +13,7 @@ GIVEN = "given-0123456789-abcdefghijklmnop"
 
 REPORT = """
 import json, sys
-import webapp.wsgi
+import tidegauge.webapp.wsgi
 from django.conf import settings
 from django.test import Client
 Client(raise_request_exception=False, headers={"Host": "localhost"}).get("/admin/login/")
@@ -23,7 +23,7 @@ print(json.dumps({name: getattr(settings, name) for name in names} | {"modules":
 
 WORKER = """
 import json, sys
-from webapp.celery import app
+from tidegauge.webapp.celery import app
 app.loader.import_default_modules()
 print(json.dumps({"modules": list(sys.modules), "tasks": list(app.tasks)}))
 """
@@ -40,7 +40,9 @@ def report(script, tmp_path, **environ):
 def test_no_web_or_worker_process_loads_spark_or_the_pipelines(script, tmp_path):
     modules = report(script, tmp_path)["modules"]
 
-    assert not [name for name in modules if name.split(".")[0] in ("pyspark", "py4j", "pipelines")]
+    assert not [
+        name for name in modules if name.removeprefix("tidegauge.").split(".")[0] in ("pyspark", "py4j", "pipelines")
+    ]
 
 
 def test_a_worker_knows_its_tasks(tmp_path):
@@ -71,14 +73,16 @@ def test_the_environment_overrides_the_defaults(tmp_path):
 def test_connections_of_the_web_process_have_a_statement_timeout_and_those_of_commands_have_none(tmp_path):
     script = """
 import json, os
-os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
+os.environ["DJANGO_SETTINGS_MODULE"] = "tidegauge.webapp.settings"
 {start}
 from django.db import connection
 with connection.cursor() as cursor:
     cursor.execute("SHOW statement_timeout")
     print(json.dumps(cursor.fetchone()))
 """
-    web, command = (script.format(start=start) for start in ("import webapp.wsgi", "import django; django.setup()"))
+    web, command = (
+        script.format(start=start) for start in ("import tidegauge.webapp.wsgi", "import django; django.setup()")
+    )
 
     assert report(web, tmp_path, TIDEGAUGE_STATEMENT_TIMEOUT_MS="1234") == ["1234ms"]
     assert report(command, tmp_path) == ["0"]

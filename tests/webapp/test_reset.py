@@ -7,7 +7,7 @@ from django_celery_beat.models import PeriodicTask
 
 from tests.harness.reset import Baseline
 from tests.webapp.committed_flights import committed_flights
-from webapp.states.models import Pipeline
+from tidegauge.webapp.catalog.models import Pipeline
 
 
 @pytest.fixture

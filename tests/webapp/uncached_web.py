@@ -1,10 +1,10 @@
 """The web process without the caches that a second of the clock refreshes: the data of its tests come and go."""
 
-from webapp.web import application  # first: it sets up Django
+from tidegauge.webapp.web import application  # first: it sets up Django
 
-from webapp.alerts import history  # isort: skip
-from webapp.core import system_snapshot  # isort: skip
-from webapp.states import limits, readers  # isort: skip
+from tidegauge.webapp.notify.alerts import history  # isort: skip
+from tidegauge.webapp.console import system_snapshot  # isort: skip
+from tidegauge.webapp.catalog import limits, readers  # isort: skip
 
 __all__ = ["application"]
 

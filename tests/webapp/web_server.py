@@ -9,10 +9,10 @@ from pathlib import Path
 
 from django.db import connection
 
-from pipelines.embedded.data_dir import free_port
 from tests.harness.waiting import eventually
-from webapp.core import serving
-from webapp.states.management.child_process import Child
+from tidegauge.pipelines.embedded.data_dir import free_port
+from tidegauge.webapp.commands.management.child_process import Child
+from tidegauge.webapp.serving import granian_options
 
 STARTED_WITHIN_SECONDS = 60.0
 READ_BYTES = 65_536
@@ -87,7 +87,7 @@ def database_url() -> str:
 @contextmanager
 def web_server(folder: Path, options: tuple[str, ...] = (), **settings: object) -> Iterator[Server]:
     """Run a web process with one worker. options: of granian, the application last. settings: environment variables."""
-    with running(Server("web", [*serving.WEB, *options], folder, settings)) as server:
+    with running(Server("web", [*granian_options.WEB, *options], folder, settings)) as server:
         yield server
 
 

@@ -6,7 +6,7 @@ It needs the extra `client` and loads neither Django nor Spark nor a database dr
 try:
     import httpx  # noqa: F401
 except ModuleNotFoundError:
-    from state_backends.extras import naming_the_extra
+    from tidegauge.state_backends.extras import naming_the_extra
 
     with naming_the_extra():
         raise

@@ -10,7 +10,7 @@ For pytest, `pytest_plugins = ["tidegauge.testing.fixtures"]` in the top conftes
 session and `tidegauge_run`. Nothing here needs pytest otherwise. See docs/testing.md.
 """
 
-from state_backends.extras import naming_the_extra
+from tidegauge.state_backends.extras import naming_the_extra
 
 with naming_the_extra():
     from tidegauge.testing.checks import Difference, DifferenceError

@@ -16,20 +16,21 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.batch_input import Frames
-from pipelines.context import BatchContext
-from pipelines.errors import RecountError
-from pipelines.key_filter import KeyFilter
-from pipelines.keys import key_columns
-from pipelines.misfits import misfit
-from pipelines.pipeline import Pipeline, upstream
-from pipelines.recountable import check_steps
-from pipelines.stream import SIGN, PartitionPersist, PersistentAggregate, Stream
-from state_backends.aggregators.column import quoted
-from state_backends.audit import are_close, are_same
-from state_backends.batch import Batch
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.pipelines.batch.key_filter import KeyFilter
+from tidegauge.pipelines.batch.misfits import misfit
+from tidegauge.pipelines.declare.context import BatchContext
+from tidegauge.pipelines.declare.frames import Frames
+from tidegauge.pipelines.declare.keys import key_columns
+from tidegauge.pipelines.declare.pipeline import Pipeline, upstream
+from tidegauge.pipelines.declare.stream import PartitionPersist, PersistentAggregate, Stream
+from tidegauge.pipelines.errors import RecountError
+from tidegauge.pipelines.repair.recountable import check_steps
+from tidegauge.pipelines.sources.source import SIGN
+from tidegauge.state_backends.aggregators.column import quoted
+from tidegauge.state_backends.ledger.batch import Batch
+from tidegauge.state_backends.repair.audit import are_close, are_same
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.testing.given import by_source, give, given_pipeline, names_of
 from tidegauge.testing.plain_folds import PlainFold, plain_fold
 from tidegauge.testing.state import State

@@ -16,18 +16,18 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from pipelines.batch import BatchRunner
-from pipelines.connections import connect
-from pipelines.driver_session import DriverSession
-from pipelines.pipeline import Pipeline
-from state_backends.batch import Batch
-from state_backends.batch_time import MAX_SKEW, BatchClock
-from state_backends.ledger import BatchLedger
-from state_backends.maintenance import compact, expire
-from state_backends.protocols import BACKENDS
-from state_backends.row import Key
-from state_backends.schema.catalog import Catalog
-from state_backends.spec import StateSpec
+from tidegauge.pipelines.batch.runner import BatchRunner
+from tidegauge.pipelines.connections import connect
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.driver.session import DriverSession
+from tidegauge.state_backends.ledger.batch import Batch
+from tidegauge.state_backends.ledger.batch_ledger import BatchLedger
+from tidegauge.state_backends.ledger.batch_time import MAX_SKEW, BatchClock
+from tidegauge.state_backends.maintenance import compact, expire
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.schema.catalog import Catalog
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.testing.given import give, given_pipeline
 from tidegauge.testing.state import State
 from tidegauge.testing.steps import Action, Advance, Attempt, Compact, Expire, Point, Restart

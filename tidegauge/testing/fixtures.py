@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def tidegauge_servers() -> dict[str, str]:
     """DATABASE_URL and REDIS_URL: of the environment, or of servers that run until the tests end."""
-    from pipelines.embedded.temporary import start_temporary_servers
+    from tidegauge.pipelines.embedded.temporary import start_temporary_servers
 
     if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
         start_temporary_servers()
@@ -27,7 +27,7 @@ def tidegauge_servers() -> dict[str, str]:
 @pytest.fixture
 def tidegauge_dsn(tidegauge_servers: dict[str, str]) -> Iterator[str]:
     """The URL of an empty database that the test has to itself."""
-    from pipelines.embedded.temporary import temporary_database
+    from tidegauge.pipelines.embedded.temporary import temporary_database
 
     with temporary_database(tidegauge_servers["DATABASE_URL"]) as dsn:
         yield dsn

@@ -32,18 +32,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.checkpoint_files import CheckpointPath
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles, TextFiles
-from pipelines.sources.folder import Folder
-from pipelines.sources.source import Parsed, Pending, Source, Span, compact_json, nullable
-from pipelines.sources.ticks import Ticks
-from pipelines.spark import as_arrow
-from pipelines.stream import FedState, Stream
-from state_backends.dead_letters import DeadLetter
-from state_backends.schema.counted import CountedSource
-from state_backends.source_input import Identity, SourceInput
+from tidegauge.pipelines.checkpoint.files import CheckpointPath, compact_json
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import FedState, Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.files.folder import Folder
+from tidegauge.pipelines.sources.files.formats import CsvFiles, JsonFiles, ParquetFiles, TextFiles
+from tidegauge.pipelines.sources.source import Parsed, Pending, Source, Span, nullable
+from tidegauge.pipelines.sources.ticks import Ticks
+from tidegauge.pipelines.spark.session import as_arrow
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
+from tidegauge.state_backends.schema.counted import CountedSource
 from tidegauge.testing.steps import BatchRows, Rows
 
 

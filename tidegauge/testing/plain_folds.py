@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from state_backends.aggregators import (
+from tidegauge.state_backends.aggregators import (
     Count,
     DistinctCount,
     DistinctSet,
@@ -27,9 +27,9 @@ from state_backends.aggregators import (
     Sum,
     Variance,
 )
-from state_backends.aggregators.column import cast, order, quoted
-from state_backends.audit import are_close
-from state_backends.protocols import Aggregator
+from tidegauge.state_backends.aggregators.column import cast, order, quoted
+from tidegauge.state_backends.protocols import Aggregator
+from tidegauge.state_backends.repair.audit import are_close
 
 Rows = Sequence[tuple[Any, ...]]
 

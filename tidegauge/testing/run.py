@@ -12,12 +12,12 @@ import psycopg
 from psycopg.rows import class_row
 from pyspark.sql import SparkSession
 
-from pipelines.check import check
-from pipelines.embedded.temporary import server_url, temporary_database
-from pipelines.errors import PipelineError
-from pipelines.guarantee import EXACTLY_ONCE
-from pipelines.pipeline import Pipeline
-from pipelines.recountable import refused_keys
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.driver.check import check
+from tidegauge.pipelines.embedded.temporary import server_url, temporary_database
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.repair.recountable import refused_keys
+from tidegauge.pipelines.sources.guarantee import EXACTLY_ONCE
 from tidegauge.testing.checks import (
     BY_TEST,
     NO_FAULTS,

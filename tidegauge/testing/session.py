@@ -4,7 +4,7 @@ import os
 
 from pyspark.sql import SparkSession
 
-from pipelines.spark import start_session
+from tidegauge.pipelines.spark.session import start_session
 
 # Tests are short: Java's second compiler costs them more than it gives (see JVM's tiered compilation). Without it Java
 # reserves 48 MB for compiled code, which some thirty tests fill: it then drops most of that and compiles it again. With

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from state_backends.errors import KeyShapeError
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.errors import KeyShapeError
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class State(dict[Key, Any]):

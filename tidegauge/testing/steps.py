@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
-from pipelines.errors import PipelineError
+from tidegauge.pipelines.errors import PipelineError
 
 Point = Literal["after_begin", "mid_write", "before_commit", "after_commit"]
 

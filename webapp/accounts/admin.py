@@ -4,6 +4,7 @@ Only a superuser can create or edit a superuser. API keys are created, shown onc
 """
 
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 from django import forms
@@ -29,17 +30,15 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from webapp.accounts import queries, revoked_tokens, services, usage
-from webapp.accounts.audit.admin import AuditedEdits
-from webapp.accounts.key_options import GRACE, KeyOptionError, Scope, check
-from webapp.accounts.models import ApiKey, Restriction, UsageHour
-from webapp.accounts.permissions import key_scope, missing_to_give
-from webapp.accounts.revocation import revocation
-from webapp.core.admin import LongListAdmin
-from webapp.core.writing import size
-from webapp.saved_queries.models import published_names
-from webapp.states.admin.base import ask, link_to_list, selection
-from webapp.states.queries import state_names
+from tidegauge.webapp.accounts import queries, restrictable, revoked_tokens, services, usage
+from tidegauge.webapp.accounts.audit.admin import AuditedEdits
+from tidegauge.webapp.accounts.key_options import GRACE, KeyOptionError, Scope, check
+from tidegauge.webapp.accounts.models import ApiKey, Restriction, UsageHour
+from tidegauge.webapp.accounts.permissions import key_scope, missing_to_give
+from tidegauge.webapp.accounts.revocation import revocation
+from tidegauge.webapp.core.admin import LongListAdmin
+from tidegauge.webapp.core.admin_pages import ask, link_to_list, selection
+from tidegauge.webapp.core.writing import size
 
 LIST = "admin:api_keys_apikey_changelist"
 # Colours by status.
@@ -79,7 +78,7 @@ class KeyScopeForm(forms.ModelForm):
     """The fields that a restriction and an API key have in common."""
 
     states = forms.MultipleChoiceField(
-        choices=lambda: [(name, name) for name in state_names()],
+        choices=partial(restrictable.choices, "states"),
         required=False,
         widget=UnfoldAdminSelectMultipleWidget,
         help_text="restricted to these states; none: all states, future ones as well",
@@ -183,7 +182,7 @@ class ApiKeyForm(KeyScopeForm):
     )
     queries = forms.MultipleChoiceField(
         label="Saved queries",
-        choices=lambda: [(name, name) for name in published_names()],
+        choices=partial(restrictable.choices, "saved queries"),
         required=False,
         widget=UnfoldAdminSelectMultipleWidget,
         help_text="restricted to running these, and nothing else; none: no such restriction",

@@ -3,12 +3,12 @@ from django.db.models.signals import post_migrate
 
 
 class ApiKeysConfig(AppConfig):
-    name = "webapp.accounts"
+    name = "tidegauge.webapp.accounts"
     label = "api_keys"  # of its tables and permissions, from before the app was renamed
     verbose_name = "API keys"
 
     def ready(self) -> None:
-        from webapp.accounts import services, sign_in
+        from tidegauge.webapp.accounts import services, sign_in
 
         # By then the permissions of this app, and of the apps before it in INSTALLED_APPS, exist.
         post_migrate.connect(services.ensure_groups, sender=self)

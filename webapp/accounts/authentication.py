@@ -24,9 +24,9 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from webapp.accounts import revoked_tokens, tokens
-from webapp.accounts.models import ApiKey
-from webapp.accounts.throttling import check_address, count_wrong_key
+from tidegauge.webapp.accounts import revoked_tokens, tokens
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.throttling import check_address, count_wrong_key
 
 MARK = "tmk"
 FORM = re.compile(rf"{MARK}_(?P<prefix>[0-9a-f]{{8}})_(?P<secret>.+)")

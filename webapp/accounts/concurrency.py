@@ -14,9 +14,9 @@ from typing import Any
 from django.conf import settings
 from rest_framework.exceptions import APIException, Throttled
 
-from webapp.accounts import leases
-from webapp.accounts.models import ApiKey
-from webapp.accounts.throttling import client_network
+from tidegauge.webapp.accounts import leases
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.throttling import client_network
 
 RETRY_SECONDS = 1
 

@@ -12,10 +12,10 @@ from django.conf import settings
 from django.utils import timezone
 from rest_framework.exceptions import ParseError
 
-from webapp.accounts.models import ApiKey, Token
-from webapp.accounts.permissions import KeyScope, OutsideError
-from webapp.accounts.queries import rate_of
-from webapp.accounts.tokens import ALGORITHM, AUDIENCE, OF_QUERIES, begins_with, signing_key
+from tidegauge.webapp.accounts.models import ApiKey, Token
+from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError
+from tidegauge.webapp.accounts.queries import rate_of
+from tidegauge.webapp.accounts.tokens import ALGORITHM, AUDIENCE, OF_QUERIES, begins_with, signing_key
 
 LEAST_SECONDS, DEFAULT_SECONDS, MOST_SECONDS = 10, 600, 24 * 3_600
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from webapp.accounts.rate_limits import run
+from tidegauge.webapp.accounts.rate_limits import run
 
 LEASE_SECONDS = 6
 RENEW_SECONDS = 2.0

@@ -11,7 +11,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils import timezone
 
-from webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.key_options import Scope
 
 
 @dataclass(frozen=True, slots=True)

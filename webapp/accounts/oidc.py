@@ -20,7 +20,7 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
-from webapp.accounts.models import OidcIdentity
+from tidegauge.webapp.accounts.models import OidcIdentity
 
 DISCOVERY = "/.well-known/openid-configuration"
 

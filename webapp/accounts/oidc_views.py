@@ -17,7 +17,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
-from webapp.accounts.oidc import provider
+from tidegauge.webapp.accounts.oidc import provider
 
 logger = logging.getLogger(__name__)
 

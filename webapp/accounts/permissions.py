@@ -16,11 +16,11 @@ from django.db.models import Q
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from state_backends import StateSpec
-from state_backends.errors import KeyShapeError
-from state_backends.row import Key
-from webapp.accounts.key_options import Scope
-from webapp.accounts.models import ApiKey, Restriction
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.errors import KeyShapeError
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.models import ApiKey, Restriction
 
 REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"

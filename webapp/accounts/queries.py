@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.models import ApiKey
 
 
 @dataclass(frozen=True)

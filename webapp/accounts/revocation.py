@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from webapp.accounts.models import ApiKey
-from webapp.accounts.queries import describe_key_scope
-from webapp.states.confirmation import Confirmation
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.queries import describe_key_scope
+from tidegauge.webapp.core.confirmation import Confirmation
 
 REVOKED = "Requests with this key and its tokens are refused from then on; event streams end. This cannot be undone."
 

@@ -15,10 +15,10 @@ from django.db.models import OuterRef
 from django.utils import timezone
 from rest_framework.exceptions import APIException
 
-from webapp.accounts import tokens
-from webapp.accounts.audit.services import record
-from webapp.accounts.issuing import MOST_SECONDS
-from webapp.accounts.models import ApiKey, RevokedToken
+from tidegauge.webapp.accounts import tokens
+from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.accounts.issuing import MOST_SECONDS
+from tidegauge.webapp.accounts.models import ApiKey, RevokedToken
 
 TOKEN_ID = re.compile(r"(?P<prefix>[0-9a-f]{8})-[0-9a-f]{16}")
 # A process reads those of an API key whenever it reads the key.

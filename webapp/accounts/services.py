@@ -11,10 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 from psycopg import sql
 
-from webapp.accounts import authentication
-from webapp.accounts.audit.services import record
-from webapp.accounts.key_options import GRACE, KeyOptionError, check, checked_scopes
-from webapp.accounts.models import ApiKey, Restriction
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.accounts.key_options import GRACE, KeyOptionError, check, checked_scopes
+from tidegauge.webapp.accounts.models import ApiKey, Restriction
 
 # The actor of management commands in the audit log.
 SHELL = "the command line"

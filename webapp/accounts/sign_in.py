@@ -22,16 +22,16 @@ from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 
-from webapp.accounts.audit.services import record
-from webapp.accounts.rate_limits import Verdict, take
-from webapp.accounts.throttling import client_address, client_network
+from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.accounts.rate_limits import Verdict, take
+from tidegauge.webapp.accounts.throttling import client_address, client_network
 
 # The actor of a failed sign-in in the audit log.
 NOBODY = "nobody"
 
 DEVICE_COOKIE = "tidegauge_device"
 DEVICE_AGE = timedelta(days=180)
-SALT = "webapp.accounts.sign_in"
+SALT = "tidegauge.webapp.accounts.sign_in"
 
 # Guesses of a name from everywhere, in multiples of those of one address.
 EVERYWHERE = 10

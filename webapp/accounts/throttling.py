@@ -14,9 +14,9 @@ from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from webapp.accounts.models import ApiKey
-from webapp.accounts.queries import rate_of
-from webapp.accounts.rate_limits import Verdict, take, take_batched
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.queries import rate_of
+from tidegauge.webapp.accounts.rate_limits import Verdict, take, take_batched
 
 
 class TooManyRequestsError(Throttled):

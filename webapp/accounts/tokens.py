@@ -24,8 +24,8 @@ from django.conf import settings
 from django.utils import timezone
 from rest_framework.exceptions import AuthenticationFailed
 
-from webapp.accounts.key_options import Scope
-from webapp.accounts.models import ApiKey, Token
+from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.models import ApiKey, Token
 
 # The only one that is accepted, whatever the header of a token says.
 ALGORITHM = "HS256"

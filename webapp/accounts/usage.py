@@ -20,9 +20,9 @@ from django.http import HttpRequest
 from django.utils import timezone
 from prometheus_client import Counter
 
-from webapp.accounts.models import ApiKey, UsageHour
-from webapp.accounts.permissions import KeyScope
-from webapp.core.metrics import REGISTRY
+from tidegauge.webapp.accounts.models import ApiKey, UsageHour
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.core.metrics import REGISTRY
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,15 @@
 """The answers of all calls as /api/schema describes them: values, pipelines, states, batches and runs.
 
-These serializers only describe: PostgreSQL makes the JSON of values, and `webapp.states.documents` the rest.
+These serializers only describe: PostgreSQL makes the JSON of values, and `tidegauge.webapp.catalog.documents` the rest.
 """
 
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
-from state_backends import BACKENDS
-from webapp.api.fields import LARGEST_TXID, JsonValue, KeyPart
-from webapp.states.models import MaintenanceRun
-from webapp.states.verdicts import TONES
+from tidegauge.state_backends import BACKENDS
+from tidegauge.webapp.api.fields import LARGEST_TXID, JsonValue, KeyPart
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.catalog.verdicts import TONES
 
 ISOLATION = "uncommitted: results may hold rows of a batch that is still open"
 

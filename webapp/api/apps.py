@@ -2,4 +2,4 @@ from django.apps import AppConfig
 
 
 class LookupConfig(AppConfig):
-    name = "webapp.api"
+    name = "tidegauge.webapp.api"

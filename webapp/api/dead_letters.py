@@ -16,16 +16,16 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from webapp.accounts.concurrency import EXPORTS, client_of
-from webapp.accounts.key_options import Scope
-from webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
-from webapp.api.export import FORMATS, Rows, set_timeouts, streamed
-from webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter
-from webapp.api.openapi import CONDITIONAL, UNCHANGED, answer_header, answers, problems
-from webapp.api.requests import RequestSerializer
-from webapp.api.views import ApiView
-from webapp.states import queries, replicas
-from webapp.states.dead_letters import EXPORT, EXPORTED, GROUPED_LETTERS, SOURCE, LetterFilter, letter_groups
+from tidegauge.webapp.accounts.concurrency import EXPORTS, client_of
+from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
+from tidegauge.webapp.api.export import FORMATS, Rows, set_timeouts, streamed
+from tidegauge.webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter
+from tidegauge.webapp.api.openapi import CONDITIONAL, UNCHANGED, answer_header, answers, problems
+from tidegauge.webapp.api.requests import RequestSerializer
+from tidegauge.webapp.api.views import ApiView
+from tidegauge.webapp.catalog import queries, replicas
+from tidegauge.webapp.catalog.dead_letters import EXPORT, EXPORTED, GROUPED_LETTERS, SOURCE, LetterFilter, letter_groups
 
 # Letters in memory at a time: a raw record may have 2 MB.
 FETCHED_LETTERS = 50

@@ -13,8 +13,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework.views import APIView
 
-from webapp.accounts.authentication import ApiKeyAuthentication, has_api_key
-from webapp.api.rendering import OrjsonParser, OrjsonRenderer
+from tidegauge.webapp.accounts.authentication import ApiKeyAuthentication, has_api_key
+from tidegauge.webapp.api.rendering import OrjsonParser, OrjsonRenderer
 
 Handler = Callable[[HttpRequest], HttpResponseBase]
 

@@ -16,18 +16,18 @@ from django.conf import settings
 from django.core import signing
 from rest_framework.exceptions import APIException, ParseError
 
-from state_backends import Snapshot, StateSpec
-from state_backends.errors import NotCommittedError, OutOfReachError
-from state_backends.reader.filters import Filter
-from state_backends.reader.reader import Reader
-from state_backends.row import Key
-from state_backends.types import KEY_TYPES
-from webapp.accounts.permissions import KeyScope
-from webapp.api.fields import COMMITTED
-from webapp.api.lookups import read
-from webapp.api.rendering import parse_json
-from webapp.core.pools import SEARCH_CURSOR
-from webapp.states import readers
+from tidegauge.state_backends import Snapshot, StateSpec
+from tidegauge.state_backends.errors import NotCommittedError, OutOfReachError
+from tidegauge.state_backends.reader.filters import Filter
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.types import KEY_TYPES
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.api.fields import COMMITTED
+from tidegauge.webapp.api.lookups import read
+from tidegauge.webapp.api.rendering import parse_json
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.core.pools import SEARCH_CURSOR
 
 DEFAULT_LIMIT = 50
 # Parameters that a cursor contains, and the fields of `EntriesQuery` that they set. `limit` may change between pages.
@@ -42,7 +42,7 @@ FIELDS_OF = {
     "where": ["where"],
 }
 PARTS_OF_CURSOR = 6
-SIGNER = signing.Signer(salt="webapp.api.entries", sep=".")
+SIGNER = signing.Signer(salt="tidegauge.webapp.api.entries", sep=".")
 EARLIER_VERSION = "cursor is of an earlier version of this server; start again without a cursor"
 MALFORMED = "cursor is not one of this server, or is cut short; send `next` unchanged, or start again without a cursor"
 

@@ -13,7 +13,7 @@ from django.views import csrf, defaults
 from rest_framework import exceptions
 from rest_framework.views import set_rollback
 
-from state_backends.errors import (
+from tidegauge.state_backends.errors import (
     BackendUnavailable,
     FilterError,
     FindingError,
@@ -29,23 +29,24 @@ from state_backends.errors import (
     UnknownPipelineError,
     UnknownStateError,
 )
-from webapp.accounts.concurrency import BusyError, TooManyAtOnceError
-from webapp.accounts.permissions import OutsideError
-from webapp.accounts.revoked_tokens import TooManyRevokedError, UnknownTokenError
-from webapp.accounts.tokens import RefusedTokenError
-from webapp.api.entries import InvalidCursorError, PagesGoneError
-from webapp.api.fields import TooManyKeysError
-from webapp.api.lookups import NotReachedError, OtherEpochError, WrongQueryError
-from webapp.api.one_key import KeyNotFoundError
-from webapp.api.problems import MEDIA_TYPE, codes_of, problem
-from webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
-from webapp.api.requests import UnknownParameterError
-from webapp.core.middleware import unavailable_page
-from webapp.core.pooler import NoSessionError
-from webapp.saved_queries.selectors import BrokenQueryError, UnknownQueryError, WithdrawnQueryError
-from webapp.states.idempotency import IdempotencyKeyReusedError
-from webapp.states.replay import NotDrivenError, NothingToReplayError, ReplayUnderWayError
-from webapp.states.services import BrokerUnavailableError, RunFinishedError, UnfinishedRunError, UnknownRunError
+from tidegauge.webapp.accounts.concurrency import BusyError, TooManyAtOnceError
+from tidegauge.webapp.accounts.permissions import OutsideError
+from tidegauge.webapp.accounts.revoked_tokens import TooManyRevokedError, UnknownTokenError
+from tidegauge.webapp.accounts.tokens import RefusedTokenError
+from tidegauge.webapp.api.entries import InvalidCursorError, PagesGoneError
+from tidegauge.webapp.api.fields import TooManyKeysError
+from tidegauge.webapp.api.lookups import NotReachedError, OtherEpochError, WrongQueryError
+from tidegauge.webapp.api.one_key import KeyNotFoundError
+from tidegauge.webapp.api.problems import MEDIA_TYPE, codes_of, problem
+from tidegauge.webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
+from tidegauge.webapp.api.requests import UnknownParameterError
+from tidegauge.webapp.api.saved_queries.selectors import BrokenQueryError, UnknownQueryError, WithdrawnQueryError
+from tidegauge.webapp.catalog.runs import UnfinishedRunError, UnknownRunError
+from tidegauge.webapp.core.pooler import NoSessionError
+from tidegauge.webapp.core.unavailable import unavailable_page
+from tidegauge.webapp.maintenance.idempotency import IdempotencyKeyReusedError
+from tidegauge.webapp.maintenance.replay import NotDrivenError, NothingToReplayError, ReplayUnderWayError
+from tidegauge.webapp.maintenance.services import BrokerUnavailableError, RunFinishedError
 
 # What a class does not name itself, its base does. The status is that of the code.
 CODE_OF: Mapping[type[Exception], str] = {

@@ -4,8 +4,8 @@ from typing import Any
 
 from django.conf import settings
 
-from webapp.api.fields import PART
-from webapp.api.problems import MEDIA_TYPE, PROBLEMS
+from tidegauge.webapp.api.fields import PART
+from tidegauge.webapp.api.problems import MEDIA_TYPE, PROBLEMS
 
 EVENT_STREAM = "text/event-stream"
 STATUSES = (400, 401, 403, 404, 406, 410, 421, 429, 500, 503, 504)

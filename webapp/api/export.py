@@ -25,12 +25,12 @@ import pyarrow as pa
 from django.conf import settings
 from django.http import HttpResponseBase, StreamingHttpResponse
 
-from state_backends.types import SqlType, type_of
-from webapp.accounts.concurrency import EXPORTS
-from webapp.accounts.permissions import KeyScope
-from webapp.api.entries import EntriesQuery
-from webapp.core.metrics import exported
-from webapp.states import readers, replicas
+from tidegauge.state_backends.spec.types import SqlType, type_of
+from tidegauge.webapp.accounts.concurrency import EXPORTS
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.api.entries import EntriesQuery
+from tidegauge.webapp.catalog import readers, replicas
+from tidegauge.webapp.core.metrics import exported
 
 LINE_END = orjson.Fragment(b"\n")
 

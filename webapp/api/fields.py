@@ -15,8 +15,8 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.fields import empty
 
-from state_backends.reader.filters import MOST_FILTERS
-from webapp.api.rendering import parse_json
+from tidegauge.state_backends.reader.filters import MOST_FILTERS
+from tidegauge.webapp.api.rendering import parse_json
 
 LARGEST_TXID = 2**63 - 1
 FIRST_YEAR, LAST_YEAR = 1970, 9000

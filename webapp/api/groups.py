@@ -7,11 +7,11 @@ import orjson
 import psycopg
 from django.conf import settings
 
-from state_backends import StateSpec
-from webapp.accounts.permissions import KeyScope
-from webapp.api.entries import EntriesQuery
-from webapp.api.lookups import read
-from webapp.states import readers
+from tidegauge.state_backends import StateSpec
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.api.entries import EntriesQuery
+from tidegauge.webapp.api.lookups import read
+from tidegauge.webapp.catalog import readers
 
 # A sketch of 4 KB takes ten times as long to send and to fold as a number.
 SLOWER = 10

@@ -19,14 +19,14 @@ import orjson
 import psycopg
 from rest_framework.exceptions import APIException, ParseError
 
-from state_backends import BACKENDS, Snapshot, StateSpec
-from state_backends.errors import KeyShapeError
-from state_backends.reader.multi_state import StateLookup, at_one_batch
-from state_backends.reader.reader import CommittedBatch, Reader
-from webapp.accounts.permissions import KeyScope
-from webapp.api.rendering import digest
-from webapp.api.requests import Query, When
-from webapp.states import readers, replicas, waits
+from tidegauge.state_backends import BACKENDS, Snapshot, StateSpec
+from tidegauge.state_backends.errors import KeyShapeError
+from tidegauge.state_backends.reader.multi_state import StateLookup, at_one_batch
+from tidegauge.state_backends.reader.reader import CommittedBatch, Reader
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.api.rendering import digest
+from tidegauge.webapp.api.requests import Query, When
+from tidegauge.webapp.catalog import readers, replicas, waits
 
 # On average a client waits half of the current pause from the commit to its answer.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, GROWTH = 0.005, 0.1, 1.5

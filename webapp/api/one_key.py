@@ -11,15 +11,15 @@ from typing import Any
 import orjson
 from rest_framework.exceptions import APIException
 
-from state_backends import StateSpec
-from state_backends.errors import KeyShapeError
-from state_backends.types import KEY_TYPES
-from webapp.accounts.permissions import KeyScope
-from webapp.api.entries import parts_of
-from webapp.api.lookups import Answer, look_up, read
-from webapp.api.rendering import parse_json
-from webapp.api.requests import read_one
-from webapp.states import readers
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.errors import KeyShapeError
+from tidegauge.state_backends.spec.types import KEY_TYPES
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.api.entries import parts_of
+from tidegauge.webapp.api.lookups import Answer, look_up, read
+from tidegauge.webapp.api.rendering import parse_json
+from tidegauge.webapp.api.requests import read_one
+from tidegauge.webapp.catalog import readers
 
 
 class KeyNotFoundError(APIException):

@@ -7,7 +7,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 
-from webapp.api.problems import CODES, MEDIA_TYPE, PAGE, PROBLEMS, codes_of, problem
+from tidegauge.webapp.api.problems import CODES, MEDIA_TYPE, PAGE, PROBLEMS, codes_of, problem
 
 HEADER: Literal["header"] = "header"
 METHODS = ("get", "post", "delete")
@@ -224,7 +224,7 @@ def _described(headers: dict[str, str]) -> dict[str, Any]:
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):
-    target_class = "webapp.accounts.authentication.ApiKeyAuthentication"
+    target_class = "tidegauge.webapp.accounts.authentication.ApiKeyAuthentication"
     name = ["bearer", "X-Api-Key"]
 
     def get_security_requirement(self, auto_schema: Any) -> list[dict[str, list[Any]]]:

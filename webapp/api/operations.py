@@ -7,9 +7,9 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
 
-from webapp.accounts.issuing import LEAST_SECONDS, MOST_SECONDS
-from webapp.accounts.key_options import Scope
-from webapp.api.answers import (
+from tidegauge.webapp.accounts.issuing import LEAST_SECONDS, MOST_SECONDS
+from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.api.answers import (
     AnswersSerializer,
     BatchSerializer,
     EntriesSerializer,
@@ -24,8 +24,8 @@ from webapp.api.answers import (
     StateSerializer,
     UsageSerializer,
 )
-from webapp.api.export import FORMATS
-from webapp.api.openapi import (
+from tidegauge.webapp.api.export import FORMATS
+from tidegauge.webapp.api.openapi import (
     CONDITIONAL,
     IDEMPOTENCY_KEY,
     LOCATION,
@@ -39,7 +39,7 @@ from webapp.api.openapi import (
     answers,
     problems,
 )
-from webapp.api.requests import (
+from tidegauge.webapp.api.requests import (
     MAX_QUERIES,
     EntriesParameters,
     ExportParameters,
@@ -55,7 +55,7 @@ from webapp.api.requests import (
     SeriesParameters,
     UsageParameters,
 )
-from webapp.api.tokens import TokenBody, TokenSerializer
+from tidegauge.webapp.api.tokens import TokenBody, TokenSerializer
 
 KEYS = [["JFK", "AA"], ["JFK", "ZZ"]]
 BATCH = {"epoch": "8a1f0c2e9b7d4653", "txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}

@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from webapp.api.openapi import METHODS
+from tidegauge.webapp.api.openapi import METHODS
 
 Schema = Mapping[str, Any]
 

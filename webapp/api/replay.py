@@ -8,15 +8,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from state_backends.dead_letter_replay import Choice
-from webapp.accounts.key_options import Scope
-from webapp.accounts.permissions import REPLAY_DEAD_LETTERS, key_scope
-from webapp.api.fields import Member
-from webapp.api.openapi import CONDITIONAL, OF_BODIES, UNCHANGED, answers
-from webapp.api.requests import BodySerializer
-from webapp.api.views import ApiView, requester
-from webapp.states import queries
-from webapp.states.replay import last_replay, request_replay
+from tidegauge.state_backends.dead_letters.replay import Choice
+from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.permissions import REPLAY_DEAD_LETTERS, key_scope
+from tidegauge.webapp.api.fields import Member
+from tidegauge.webapp.api.openapi import CONDITIONAL, OF_BODIES, UNCHANGED, answers
+from tidegauge.webapp.api.requests import BodySerializer
+from tidegauge.webapp.api.views import ApiView, requester
+from tidegauge.webapp.catalog import queries
+from tidegauge.webapp.maintenance.replay import last_replay, request_replay
 
 
 class ReasonField(Member, serializers.CharField):

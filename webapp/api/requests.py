@@ -15,8 +15,8 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.fields import empty
 
-from state_backends.reader.filters import OPERATORS
-from webapp.api.fields import (
+from tidegauge.state_backends.reader.filters import OPERATORS
+from tidegauge.webapp.api.fields import (
     FIRST_MOMENT,
     LARGEST_TXID,
     AsOfParameter,
@@ -38,8 +38,8 @@ from webapp.api.fields import (
     TxidField,
     check_number_of_keys,
 )
-from webapp.states.models import MaintenanceRun
-from webapp.states.series import Range
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.catalog.series import Range
 
 MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS, MAX_LIST = 20, 1_000, 1_000, 500
 MAX_HOURS, MAX_USAGE = 400 * 24, 10_000

@@ -7,16 +7,16 @@ from typing import Any
 
 import psycopg
 
-from state_backends import Snapshot
-from state_backends.reader.bounds import check_measures
-from state_backends.reader.reader import Reader
-from state_backends.row import Key
-from webapp.accounts.permissions import KeyScope
-from webapp.api.entries import checked_key
-from webapp.api.lookups import read
-from webapp.states import readers
-from webapp.states.documents import range_document
-from webapp.states.series import Range
+from tidegauge.state_backends import Snapshot
+from tidegauge.state_backends.reader.bounds import check_measures
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.api.entries import checked_key
+from tidegauge.webapp.api.lookups import read
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.documents import range_document
+from tidegauge.webapp.catalog.series import Range
 
 
 def key_series(name: str, asked: Mapping[str, Any], span: Range, scope: KeyScope) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
-from webapp.accounts.issuing import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS, IssuedToken
-from webapp.api.fields import KeyPart, MeasuresField, Member, NumberField, TextParameter
-from webapp.api.requests import BodySerializer
+from tidegauge.webapp.accounts.issuing import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS, IssuedToken
+from tidegauge.webapp.api.fields import KeyPart, MeasuresField, Member, NumberField, TextParameter
+from tidegauge.webapp.api.requests import BodySerializer
 
 MAX_SUB, MAX_STATES, MAX_RATE = 200, 100, 2**31 - 1
 

@@ -1,8 +1,8 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from webapp.api import alerts, dead_letters, replay, views
-from webapp.saved_queries import views as saved_queries
+from tidegauge.webapp.api import dead_letters, replay, views
+from tidegauge.webapp.api.saved_queries import views as saved_queries
 
 
 class NameConverter(StringConverter):
@@ -15,8 +15,6 @@ class KeyConverter(StringConverter):
 
 register_converter(NameConverter, "name")
 register_converter(KeyConverter, "key")
-
-app_name = "lookup"
 
 urlpatterns = [
     # First: by far the most frequent request.
@@ -71,7 +69,6 @@ urlpatterns = [
         saved_queries.SavedQueryVersionSchemaView.as_view(),
         name="saved_query_version_schema",
     ),
-    path("alerts", alerts.AlertsView.as_view(), name="alerts"),
     path("maintenance", views.RunsView.as_view(), name="runs"),
     path("maintenance/<int:run_id>", views.RunView.as_view(), name="run"),
 ]

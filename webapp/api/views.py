@@ -22,22 +22,22 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from webapp.accounts import usage
-from webapp.accounts.concurrency import SEARCHES, client_of
-from webapp.accounts.issuing import issue
-from webapp.accounts.key_options import Scope
-from webapp.accounts.permissions import READ_USAGE, REVOKE_TOKENS, STEER_PIPELINES, api_key, key_scope
-from webapp.accounts.revoked_tokens import revoke_token
-from webapp.api import operations
-from webapp.api.direct import DirectPost
-from webapp.api.entries import history, page
-from webapp.api.export import FORMATS, stream
-from webapp.api.groups import groups
-from webapp.api.lookups import look_up, look_up_together
-from webapp.api.one_key import key_as_json, key_in_path, look_up_one
-from webapp.api.reference import reference
-from webapp.api.rendering import OrjsonRenderer, conditional, digest, is_known, known_etags, not_modified
-from webapp.api.requests import (
+from tidegauge.webapp.accounts import usage
+from tidegauge.webapp.accounts.concurrency import SEARCHES, client_of
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.permissions import READ_USAGE, REVOKE_TOKENS, STEER_PIPELINES, api_key, key_scope
+from tidegauge.webapp.accounts.revoked_tokens import revoke_token
+from tidegauge.webapp.api import operations
+from tidegauge.webapp.api.direct import DirectPost
+from tidegauge.webapp.api.entries import history, page
+from tidegauge.webapp.api.export import FORMATS, stream
+from tidegauge.webapp.api.groups import groups
+from tidegauge.webapp.api.lookups import look_up, look_up_together
+from tidegauge.webapp.api.one_key import key_as_json, key_in_path, look_up_one
+from tidegauge.webapp.api.reference import reference
+from tidegauge.webapp.api.rendering import OrjsonRenderer, conditional, digest, is_known, known_etags, not_modified
+from tidegauge.webapp.api.requests import (
     EntriesParameters,
     ExportParameters,
     GroupsParameters,
@@ -57,15 +57,22 @@ from webapp.api.requests import (
     read_query,
     read_range,
 )
-from webapp.api.series import key_series
-from webapp.api.tokens import TokenBody, token_document
-from webapp.core.metrics import looked_up, phase_ended
-from webapp.core.pools import SEARCH_CURSOR, SEARCHED
-from webapp.states import queries, services
-from webapp.states.documents import batch_document, pipeline_document, run_document, series_document, state_document
-from webapp.states.idempotency import IdempotentRequest
-from webapp.states.models import MaintenanceRun
-from webapp.states.visible import Visible, without_names
+from tidegauge.webapp.api.series import key_series
+from tidegauge.webapp.api.tokens import TokenBody, token_document
+from tidegauge.webapp.catalog import queries
+from tidegauge.webapp.catalog.documents import (
+    batch_document,
+    pipeline_document,
+    run_document,
+    series_document,
+    state_document,
+)
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.catalog.visible import Visible, without_names
+from tidegauge.webapp.core.metrics import looked_up, phase_ended
+from tidegauge.webapp.core.pools import SEARCH_CURSOR, SEARCHED
+from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.maintenance.idempotency import IdempotentRequest
 
 IDEMPOTENCY_KEY = re.compile("[ -~]{1,255}")
 

@@ -1,1 +1,1 @@
-"""Shared by all web apps: configuration, middleware, logs, metrics, health, the Content-Security-Policy."""
+"""What every room uses and what knows none of them: configuration, headers, logs, metrics, poolers, admin pages."""

@@ -20,7 +20,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from webapp.core import multiprocess
+from tidegauge.webapp.core import multiprocess
 
 # The `_created` series would double the size of a scrape, and `up` already shows a restart.
 disable_created_metrics()

@@ -14,7 +14,7 @@ import psycopg
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from state_backends import session
+from tidegauge.state_backends import session
 
 logger = logging.getLogger(__name__)
 

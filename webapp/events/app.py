@@ -18,23 +18,19 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse
 from structlog.contextvars import bind_contextvars
 
-from webapp.api.problems import MEDIA_TYPE, problem
-from webapp.core.cors import events_headers, preflight_headers
-from webapp.core.health import healthz, metrics
-from webapp.core.logs import request_id
-from webapp.core.pooler import PoolerError
-from webapp.events.auth import Authorized, Refused, with_token_in_header
-from webapp.events.connections import Connections, TooManyClientsError
-from webapp.states import readers
+from tidegauge.webapp.api.problems import MEDIA_TYPE, problem
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.core.cors import events_headers, preflight_headers
+from tidegauge.webapp.core.logs import request_id
+from tidegauge.webapp.core.pooler import PoolerError
+from tidegauge.webapp.events.auth import Authorized, Refused, with_token_in_header
+from tidegauge.webapp.events.connections import Connections, TooManyClientsError
 
 logger = logging.getLogger(__name__)
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-# Answered by Django's own views.
-VIEWS: Mapping[str, Callable[..., HttpResponse]] = {"/healthz": healthz, "/metrics": metrics}
 
 # Proxies must neither buffer nor cache a stream.
 STREAM_HEADERS = {
@@ -48,9 +44,13 @@ LIMIT_RETRY_SECONDS, SHUTDOWN_RETRY_SECONDS = "15", "2"
 
 
 class EventsApplication:
-    """One per process, on the event loop of the server's startup or, without lifespan, of the first request."""
+    """One per process, on the event loop of the server's startup or, without lifespan, of the first request.
 
-    def __init__(self) -> None:
+    views: what views of Django answer, by path.
+    """
+
+    def __init__(self, views: Mapping[str, Callable[..., HttpResponse]]) -> None:
+        self._views = views
         self._connections: Connections | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,8 +88,7 @@ class EventsApplication:
         bind_contextvars(request_id=this_request)
         cross_origin = events_headers(_header(scope, b"origin"))
         response = _Response(send, {"X-Request-ID": this_request, **cross_origin})
-        if scope["path"] in VIEWS:
-            view = VIEWS[scope["path"]]
+        if view := self._views.get(scope["path"]):
             answer = await connections.in_thread(lambda: view(ASGIRequest(dict(scope), io.BytesIO())))
             await response.send_all(answer.status_code, dict(answer.headers), answer.content)
         elif scope["method"] == "OPTIONS":

@@ -22,13 +22,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from webapp.accounts import usage
-from webapp.accounts.permissions import api_key, key_scope
-from webapp.accounts.tokens import is_token
-from webapp.core import cors, proxies
-from webapp.events.deltas import EventId
-from webapp.events.subscriptions import Subscription, commits_subscription, state_subscription
-from webapp.states.visible import without_names
+from tidegauge.webapp.accounts import usage
+from tidegauge.webapp.accounts.permissions import api_key, key_scope
+from tidegauge.webapp.accounts.tokens import is_token
+from tidegauge.webapp.catalog.visible import without_names
+from tidegauge.webapp.core import cors, proxies
+from tidegauge.webapp.events.deltas import EventId
+from tidegauge.webapp.events.subscriptions import Subscription, commits_subscription, state_subscription
 
 STATES_PATH = "/events/states/"
 COMMITS_PATH = "/events/tide"

@@ -16,13 +16,13 @@ import orjson
 import psycopg
 from psycopg import sql
 
-from state_backends.errors import BackendUnavailable, FindingError, MovedOnError, UnknownStateError
-from state_backends.ledger import CHANNEL
-from webapp.api.errors import DATABASE_GONE
-from webapp.events import deltas
-from webapp.events.deltas import Delta, EventId
-from webapp.events.subscriptions import CommitsSubscription, Subscription
-from webapp.states import readers
+from tidegauge.state_backends.errors import BackendUnavailable, FindingError, MovedOnError, UnknownStateError
+from tidegauge.state_backends.ledger.batch_ledger import CHANNEL
+from tidegauge.webapp.api.errors import DATABASE_GONE
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.events import deltas
+from tidegauge.webapp.events.deltas import Delta, EventId
+from tidegauge.webapp.events.subscriptions import CommitsSubscription, Subscription
 
 logger = logging.getLogger(__name__)
 

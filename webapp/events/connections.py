@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from state_backends.errors import TidegaugeError
-from webapp.events.auth import Authorized, Refused, authorize
-from webapp.events.broker import EVERY_PIPELINE, TRANSIENT, CommitListener, CommitSignals, SharedReads
-from webapp.events.deltas import CommitsCursor, commits_delta
-from webapp.events.stream import CLIENTS, DROPPED, EventStream, Send
-from webapp.events.subscriptions import CommitsSubscription, Subscription
-from webapp.events.turns import Turns
-from webapp.states import readers
-from webapp.states.membership import ProcessMembership
+from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.membership import ProcessMembership
+from tidegauge.webapp.events.auth import Authorized, Refused, authorize
+from tidegauge.webapp.events.broker import EVERY_PIPELINE, TRANSIENT, CommitListener, CommitSignals, SharedReads
+from tidegauge.webapp.events.deltas import CommitsCursor, commits_delta
+from tidegauge.webapp.events.stream import CLIENTS, DROPPED, EventStream, Send
+from tidegauge.webapp.events.subscriptions import CommitsSubscription, Subscription
+from tidegauge.webapp.events.turns import Turns
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ import orjson
 import psycopg
 from django.conf import settings
 
-from state_backends import BACKENDS, Snapshot
-from state_backends.reader.changes import ChangedBatch, Changes, changes, other_epoch
-from state_backends.reader.reader import Reader
-from webapp.events.subscriptions import CommitsSubscription, StateSubscription
-from webapp.states import readers
+from tidegauge.state_backends import BACKENDS, Snapshot
+from tidegauge.state_backends.reader.changes import ChangedBatch, Changes, changes, other_epoch
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.events.subscriptions import CommitsSubscription, StateSubscription
 
 HEARTBEAT = b": still here\n\n"
 

@@ -14,10 +14,10 @@ from typing import Any
 from django.conf import settings
 from prometheus_client import Counter, Gauge
 
-from webapp.core.metrics import REGISTRY
-from webapp.events import deltas
-from webapp.events.broker import CommitSignals, SharedReads
-from webapp.events.deltas import Delta, EventId
+from tidegauge.webapp.core.metrics import REGISTRY
+from tidegauge.webapp.events import deltas
+from tidegauge.webapp.events.broker import CommitSignals, SharedReads
+from tidegauge.webapp.events.deltas import Delta, EventId
 
 CLIENTS = Gauge("tidegauge_sse_clients", "Clients connected now", multiprocess_mode="livesum", registry=REGISTRY)
 EVENTS = Counter("tidegauge_sse_events", "Events sent to clients, by event type", ["event"], registry=REGISTRY)

@@ -12,17 +12,17 @@ import psycopg
 from django.conf import settings
 from rest_framework.exceptions import ParseError
 
-from state_backends import StateSpec
-from state_backends.errors import UnknownStateError
-from state_backends.reader.bounds import check_measures
-from state_backends.row import Key
-from webapp.accounts.permissions import KeyScope
-from webapp.api.fields import TooManyKeysError
-from webapp.api.lookups import typed_keys
-from webapp.api.rendering import parse_json
-from webapp.api.requests import check_parameters
-from webapp.states import readers
-from webapp.states.visible import Visible
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.errors import UnknownStateError
+from tidegauge.state_backends.reader.bounds import check_measures
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.api.fields import TooManyKeysError
+from tidegauge.webapp.api.lookups import typed_keys
+from tidegauge.webapp.api.rendering import parse_json
+from tidegauge.webapp.api.requests import check_parameters
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.visible import Visible
 
 PARAMETERS = ("keys", "prefix", "measures")
 

@@ -7,23 +7,23 @@ from typing import Any
 
 import psycopg
 
-from state_backends import findings
-from state_backends.backends.postgres import maintenance, rewind, tables
-from state_backends.backends.postgres.export import split_keys
-from state_backends.backends.postgres.reader import StateReader
-from state_backends.backends.postgres.rows import PostgresBackingMap
-from state_backends.backends.postgres.session import PostgresSession
-from state_backends.backends.postgres.timers import Timers
-from state_backends.batch import Batch
-from state_backends.errors import RebuildingError
-from state_backends.maintenance import Horizon, Step, table_sizes, vacuum
-from state_backends.maps import MAPS
-from state_backends.protocols import Capabilities
-from state_backends.reader.reader import Reader
-from state_backends.row import Key
-from state_backends.schema.catalog import Catalog
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable
+from tidegauge.state_backends.backends.postgres import maintenance, rewind, tables
+from tidegauge.state_backends.backends.postgres.export import split_keys
+from tidegauge.state_backends.backends.postgres.reader import StateReader
+from tidegauge.state_backends.backends.postgres.rows import PostgresBackingMap
+from tidegauge.state_backends.backends.postgres.session import PostgresSession
+from tidegauge.state_backends.backends.postgres.timers import Timers
+from tidegauge.state_backends.errors import RebuildingError
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.ledger.batch import Batch
+from tidegauge.state_backends.maintenance import Horizon, Step, table_sizes, vacuum
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.protocols import Capabilities
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.state_backends.schema.catalog import Catalog
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable
 
 
 class PostgresBackend:

@@ -14,7 +14,7 @@ from typing import Any
 
 from psycopg import sql
 
-from state_backends.committed import (
+from tidegauge.state_backends.committed import (
     NOW,
     REACH,
     THEN,
@@ -26,9 +26,9 @@ from state_backends.committed import (
     live_sql,
     row_then,
 )
-from state_backends.protocols import Aggregator
-from state_backends.spec import StateSpec, stored_column
-from state_backends.table import StateTable, commas
+from tidegauge.state_backends.protocols import Aggregator
+from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
+from tidegauge.state_backends.spec.table import StateTable, commas
 
 
 def asked_now(table: StateTable) -> sql.Composed:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres.pages import range_sql
-from state_backends.committed import (
+from tidegauge.state_backends.backends.postgres.pages import range_sql
+from tidegauge.state_backends.committed import (
     REACH,
     TTL,
     answer_then,
@@ -23,12 +23,12 @@ from state_backends.committed import (
     rows_now,
     rows_then,
 )
-from state_backends.reader.arrow import csv_sql, from_csv
-from state_backends.reader.bounds import Range
-from state_backends.reader.filters import Where, where_sql
-from state_backends.reader.reader import FETCHED_ROWS, columns_of
-from state_backends.row import Key
-from state_backends.table import StateTable, columns, commas
+from tidegauge.state_backends.reader.arrow import csv_sql, from_csv
+from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.filters import Where, where_sql
+from tidegauge.state_backends.reader.reader import FETCHED_ROWS, columns_of
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 if TYPE_CHECKING:
     import pyarrow as pa

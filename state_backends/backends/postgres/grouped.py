@@ -5,9 +5,9 @@ from typing import Any
 
 from psycopg import sql
 
-from state_backends.backends.postgres.combined import loaded
-from state_backends.backends.postgres.pages import range_sql
-from state_backends.committed import (
+from tidegauge.state_backends.backends.postgres.combined import loaded
+from tidegauge.state_backends.backends.postgres.pages import range_sql
+from tidegauge.state_backends.committed import (
     NOW,
     REACH,
     THEN,
@@ -19,10 +19,10 @@ from state_backends.committed import (
     rows_now,
     rows_then,
 )
-from state_backends.reader.bounds import Range
-from state_backends.reader.filters import Where, where_sql
-from state_backends.row import Key
-from state_backends.table import StateTable, commas
+from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.filters import Where, where_sql
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.table import StateTable, commas
 
 
 def groups_sql(

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres import privileges
-from state_backends.committed import NOW, finished_columns, live_sql, rows_and_ledger
-from state_backends.schema.dependents import check_dependents
-from state_backends.schema.roles import LIVE, as_owner
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, commas
+from tidegauge.state_backends.backends.postgres import privileges
+from tidegauge.state_backends.committed import NOW, finished_columns, live_sql, rows_and_ledger
+from tidegauge.state_backends.schema.dependents import check_dependents
+from tidegauge.state_backends.schema.roles import LIVE, as_owner
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, commas
 
 
 def replace_view(conn: psycopg.Connection, table: StateTable) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from state_backends.committed import live_sql
-from state_backends.maintenance import Horizon, Step, Walk, clock, note_expired
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, commas, previous
-from state_backends.types import type_of
+from tidegauge.state_backends.committed import live_sql
+from tidegauge.state_backends.maintenance import Horizon, Step, Walk, clock, note_expired
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, commas, previous
+from tidegauge.state_backends.spec.types import type_of
 
 
 def expire(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:

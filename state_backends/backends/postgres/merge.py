@@ -12,9 +12,9 @@ key whose count of rows becomes 0 is removed (see RowCount).
 
 from psycopg import sql
 
-from state_backends.committed import live_sql
-from state_backends.spec import stored_column
-from state_backends.table import StateTable, columns, commas
+from tidegauge.state_backends.committed import live_sql
+from tidegauge.state_backends.spec.state_spec import stored_column
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 TXID, CLOCK, TTL = sql.Placeholder("txid"), sql.Placeholder("batch_time"), sql.Placeholder("ttl")
 

@@ -12,7 +12,7 @@ from typing import Any, LiteralString, NamedTuple
 
 from psycopg import sql
 
-from state_backends.committed import (
+from tidegauge.state_backends.committed import (
     NOW,
     REACH,
     THEN,
@@ -26,11 +26,11 @@ from state_backends.committed import (
     logged_rows,
     rows_now,
 )
-from state_backends.reader.bounds import MOST_SCANNED, Place, Range
-from state_backends.reader.filters import Filter, Where, where_parameters, where_sql
-from state_backends.reader.json_sql import json_key, json_value
-from state_backends.table import StateTable, columns, commas
-from state_backends.types import type_of
+from tidegauge.state_backends.reader.bounds import MOST_SCANNED, Place, Range
+from tidegauge.state_backends.reader.filters import Filter, Where, where_parameters, where_sql
+from tidegauge.state_backends.reader.json_sql import json_key, json_value
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
+from tidegauge.state_backends.spec.types import type_of
 
 TRUE, FALSE = sql.SQL("true"), sql.SQL("false")
 

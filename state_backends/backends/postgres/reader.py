@@ -16,7 +16,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres.combined import (
+from tidegauge.state_backends.backends.postgres.combined import (
     asked_now,
     asked_then,
     combine_sql,
@@ -24,7 +24,7 @@ from state_backends.backends.postgres.combined import (
     folded,
     width,
 )
-from state_backends.backends.postgres.export import (
+from tidegauge.state_backends.backends.postgres.export import (
     begin_snapshot,
     copied_rows,
     fetched,
@@ -32,10 +32,10 @@ from state_backends.backends.postgres.export import (
     reach_sql,
     rows_sql,
 )
-from state_backends.backends.postgres.grouped import groups_sql, reaches_by_row, rows_of
-from state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
-from state_backends.backends.postgres.sorted_ranges import check_size, has_over
-from state_backends.committed import (
+from tidegauge.state_backends.backends.postgres.grouped import groups_sql, reaches_by_row, rows_of
+from tidegauge.state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
+from tidegauge.state_backends.backends.postgres.sorted_ranges import check_size, has_over
+from tidegauge.state_backends.committed import (
     COMMITTED_BATCH,
     NOW,
     REACH,
@@ -46,9 +46,9 @@ from state_backends.committed import (
     isolation,
     ledger_sql,
 )
-from state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
-from state_backends.protocols import BACKENDS
-from state_backends.reader.bounds import (
+from tidegauge.state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.reader.bounds import (
     MOST_SCANNED,
     Range,
     check_after,
@@ -57,14 +57,14 @@ from state_backends.reader.bounds import (
     check_order,
     check_range,
 )
-from state_backends.reader.filters import Where, check_where, narrowed, where_parameters
-from state_backends.reader.groups import Grouping, too_many_to_group
-from state_backends.reader.history import history_sql, key_repeats, series_key_repeats, series_sql
-from state_backends.reader.json_sql import json_key, json_value
-from state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
-from state_backends.row import Key
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable
+from tidegauge.state_backends.reader.filters import Where, check_where, narrowed, where_parameters
+from tidegauge.state_backends.reader.groups import Grouping, too_many_to_group
+from tidegauge.state_backends.reader.history import history_sql, key_repeats, series_key_repeats, series_sql
+from tidegauge.state_backends.reader.json_sql import json_key, json_value
+from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable
 
 # Statements of one reader that are kept, once composed; the cap is for clients that ask for every order of measures.
 KEPT_STATEMENTS = 64

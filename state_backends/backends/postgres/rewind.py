@@ -3,7 +3,7 @@
 import psycopg
 from psycopg import sql
 
-from state_backends.table import StateTable, columns, commas
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 CHANGED = sql.Identifier("changed")
 

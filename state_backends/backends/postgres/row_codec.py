@@ -7,8 +7,8 @@ from typing import Any
 
 from psycopg import sql
 
-from state_backends.row import Key, Versioned, json_text
-from state_backends.table import StateTable, commas
+from tidegauge.state_backends.spec.row import Key, Versioned, json_text
+from tidegauge.state_backends.spec.table import StateTable, commas
 
 
 class RowCodec:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres import tables
-from state_backends.backends.postgres.merge import base_sql, incoming_sql, merge_sql, newer_sql
-from state_backends.backends.postgres.row_codec import RowCodec
-from state_backends.dead_letters import DeadLetter, refused_fold
-from state_backends.errors import (
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.backends.postgres.merge import base_sql, incoming_sql, merge_sql, newer_sql
+from tidegauge.state_backends.backends.postgres.row_codec import RowCodec
+from tidegauge.state_backends.dead_letters.letters import DeadLetter, refused_fold
+from tidegauge.state_backends.errors import (
     DuplicateKeyError,
     FoldRangeError,
     KeyShapeError,
@@ -21,11 +21,11 @@ from state_backends.errors import (
     SpecError,
     StaleBatchError,
 )
-from state_backends.extras import OptionalModule
-from state_backends.row import Key, Versioned, check_unique, pair, stale
-from state_backends.schema.install import install
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas
+from tidegauge.state_backends.extras import OptionalModule
+from tidegauge.state_backends.schema.install import install
+from tidegauge.state_backends.spec.row import Key, Versioned, check_unique, pair, stale
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 if TYPE_CHECKING:
     import pyarrow as pa

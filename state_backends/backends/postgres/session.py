@@ -10,19 +10,19 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from state_backends.backends.postgres.rows import PostgresBackingMap
-from state_backends.backends.postgres.timers import Timers
-from state_backends.backends.wrappers import LoggedMap
-from state_backends.batch import Batch, lock_fence
-from state_backends.changelog import Changelog
-from state_backends.committed import finished
-from state_backends.dead_letters import DeadLetter
-from state_backends.extras import OptionalModule
-from state_backends.protocols import IBackingMap
-from state_backends.row import Key
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas
-from state_backends.types import type_of
+from tidegauge.state_backends.backends.postgres.rows import PostgresBackingMap
+from tidegauge.state_backends.backends.postgres.timers import Timers
+from tidegauge.state_backends.backends.wrappers import LoggedMap
+from tidegauge.state_backends.changelog import Changelog
+from tidegauge.state_backends.committed import finished
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.state_backends.extras import OptionalModule
+from tidegauge.state_backends.ledger.batch import Batch, lock_fence
+from tidegauge.state_backends.protocols import IBackingMap
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
+from tidegauge.state_backends.spec.types import type_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,10 +7,10 @@ large.
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres.pages import range_parameters, range_sql
-from state_backends.errors import RangeTooLargeError
-from state_backends.reader.bounds import Range
-from state_backends.table import StateTable
+from tidegauge.state_backends.backends.postgres.pages import range_parameters, range_sql
+from tidegauge.state_backends.errors import RangeTooLargeError
+from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.spec.table import StateTable
 
 # The planner knows a table's size and guesses that of its rows before they are analyzed.
 ESTIMATE_IS_WITHIN = 4

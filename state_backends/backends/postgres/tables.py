@@ -13,16 +13,22 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres import privileges, user_indexes
-from state_backends.backends.postgres.live_view import replace_view, shows_all
-from state_backends.committed import rows_and_ledger
-from state_backends.errors import SpecMismatchError
-from state_backends.schema.dependents import check_dependents
-from state_backends.schema.roles import as_owner
-from state_backends.schema.tables import add_column, create_changelog, define, drop_changelog, extend_changelog
-from state_backends.spec import StateSpec
-from state_backends.table import StateTable, columns, commas
-from state_backends.types import type_of
+from tidegauge.state_backends.backends.postgres import privileges, user_indexes
+from tidegauge.state_backends.backends.postgres.live_view import replace_view, shows_all
+from tidegauge.state_backends.committed import rows_and_ledger
+from tidegauge.state_backends.errors import SpecMismatchError
+from tidegauge.state_backends.schema.dependents import check_dependents
+from tidegauge.state_backends.schema.roles import as_owner
+from tidegauge.state_backends.schema.tables import (
+    add_column,
+    create_changelog,
+    define,
+    drop_changelog,
+    extend_changelog,
+)
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.table import StateTable, columns, commas
+from tidegauge.state_backends.spec.types import type_of
 
 # Room for more versions of every row on its page, so that updates stay HOT (99.9 % measured at 50) and pages are seldom
 # pruned: merging a third of the rows per batch took a tenth less time at 40 than at 50.

@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from state_backends.backends.postgres.tables import leaf_tables
-from state_backends.row import Key
-from state_backends.table import StateTable, columns
+from tidegauge.state_backends.backends.postgres.tables import leaf_tables
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.table import StateTable, columns
 
 # PostgreSQL has no room in an index for what it is on; the comment tells when a state's timers moved to another field.
 FOUND = """

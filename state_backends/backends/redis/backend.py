@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from state_backends.backends.external import ExternalBackend
-from state_backends.backends.external_session import ExternalSession
-from state_backends.backends.redis.rows import RedisBackingMap
-from state_backends.backends.redis.upkeep import RedisUpkeep
-from state_backends.batch import Batch
-from state_backends.extras import naming_the_extra
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.backends.external import ExternalBackend
+from tidegauge.state_backends.backends.external_session import ExternalSession
+from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
+from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
+from tidegauge.state_backends.extras import naming_the_extra
+from tidegauge.state_backends.ledger.batch import Batch
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ class RedisBackend(ExternalBackend):
     def _client(self) -> "redis.Redis | RedisCluster":
         # Not above: the library loads without redis-py.
         with naming_the_extra():
-            from state_backends.backends.redis.client import client
+            from tidegauge.state_backends.backends.redis.client import client
 
         return client(self.timeout_seconds)
 

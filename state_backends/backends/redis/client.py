@@ -24,7 +24,7 @@ from redis.cluster import ClusterNode, ClusterPipeline, RedisCluster
 from redis.exceptions import DataError, NoScriptError, RedisClusterException
 from redis.sentinel import Sentinel
 
-from state_backends.errors import BackendSetupError, BackendUnavailable
+from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable
 
 SETTINGS = ("TIDEGAUGE_REDIS_URL", "REDIS_URL")
 

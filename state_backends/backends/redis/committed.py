@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from state_backends import findings
-from state_backends.backends.redis.keys import KeyNames
-from state_backends.backends.redis.row_codec import RowFields, text_of
-from state_backends.backends.redis.scripts import ScriptCalls, by_row, unpack
-from state_backends.errors import FindingError, MovedOnError
-from state_backends.key_bytes import from_microseconds
-from state_backends.reader.scanned import CommittedRow, Published
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.row_codec import RowFields, text_of
+from tidegauge.state_backends.backends.redis.scripts import ScriptCalls, by_row, unpack
+from tidegauge.state_backends.errors import FindingError, MovedOnError
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.reader.scanned import CommittedRow, Published
+from tidegauge.state_backends.spec.key_bytes import from_microseconds
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 # The batch that committed.lua returns where the rows do not show the one asked for any more.
 MOVED_ON = -1

@@ -13,15 +13,15 @@ none and counts as 0), `checked` (the last batch that was compared before its co
 
 from typing import Any
 
-from state_backends import findings
-from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, refuse
-from state_backends.backends.redis.keys import KeyNames
-from state_backends.backends.redis.row_codec import text_of
-from state_backends.backends.redis.scripts import Client, ScriptCalls
-from state_backends.backends.redis.server import wait_for_replicas
-from state_backends.batch import attempt_name
-from state_backends.errors import FencedError, LostWritesError
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, refuse
+from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.row_codec import text_of
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
+from tidegauge.state_backends.backends.redis.server import wait_for_replicas
+from tidegauge.state_backends.errors import FencedError, LostWritesError
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.ledger.batch import attempt_name
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class RedisGuard:

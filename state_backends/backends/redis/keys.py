@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from state_backends.errors import SpecError
-from state_backends.key_bytes import KeyBytes
-from state_backends.row import Key
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.spec.key_bytes import KeyBytes
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from state_backends.backends.redis.scripts import fields, pack_array
-from state_backends.errors import DuplicateKeyError, KeyShapeError, ValueShapeError
-from state_backends.extras import OptionalModule
-from state_backends.key_bytes import MICROSECOND, KeyBytes, from_microseconds, microseconds
-from state_backends.row import Key, Versioned, json_text
-from state_backends.spec import MAX_KEY_BYTES, StateSpec
-from state_backends.table import StateTable
-from state_backends.types import KEY_TYPES, TYPES, SqlType, type_of
+from tidegauge.state_backends.backends.redis.scripts import fields, pack_array
+from tidegauge.state_backends.errors import DuplicateKeyError, KeyShapeError, ValueShapeError
+from tidegauge.state_backends.extras import OptionalModule
+from tidegauge.state_backends.spec.key_bytes import MICROSECOND, KeyBytes, from_microseconds, microseconds
+from tidegauge.state_backends.spec.row import Key, Versioned, json_text
+from tidegauge.state_backends.spec.state_spec import MAX_KEY_BYTES, StateSpec
+from tidegauge.state_backends.spec.table import StateTable
+from tidegauge.state_backends.spec.types import KEY_TYPES, TYPES, SqlType, type_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

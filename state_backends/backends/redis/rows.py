@@ -12,21 +12,21 @@ from datetime import datetime
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
-from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus
-from state_backends.backends.redis.committed import CommittedReads
-from state_backends.backends.redis.guard import RedisGuard
-from state_backends.backends.redis.keys import Chunk, KeyNames
-from state_backends.backends.redis.row_codec import Partials, RowFields, text_of
-from state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
-from state_backends.backends.redis.server import check_server
-from state_backends.backends.redis.timers import RedisTimers
-from state_backends.dead_letters import DeadLetter, refusal, refused_fold
-from state_backends.errors import FoldRangeError, SpecError
-from state_backends.key_bytes import KeyBytes, after_prefix
-from state_backends.maps import MAPS
-from state_backends.reader.scanned import CommittedRow, Published
-from state_backends.row import Key, Versioned, check_paired, check_unique, stale
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, StoreStatus
+from tidegauge.state_backends.backends.redis.committed import CommittedReads
+from tidegauge.state_backends.backends.redis.guard import RedisGuard
+from tidegauge.state_backends.backends.redis.keys import Chunk, KeyNames
+from tidegauge.state_backends.backends.redis.row_codec import Partials, RowFields, text_of
+from tidegauge.state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
+from tidegauge.state_backends.backends.redis.server import check_server
+from tidegauge.state_backends.backends.redis.timers import RedisTimers
+from tidegauge.state_backends.dead_letters.letters import DeadLetter, refusal, refused_fold
+from tidegauge.state_backends.errors import FoldRangeError, SpecError
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.reader.scanned import CommittedRow, Published
+from tidegauge.state_backends.spec.key_bytes import KeyBytes, after_prefix
+from tidegauge.state_backends.spec.row import Key, Versioned, check_paired, check_unique, stale
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

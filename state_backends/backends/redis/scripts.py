@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from state_backends.extras import OptionalModule
-from state_backends.spec import StateSpec, stored_column
-from state_backends.table import StateTable, previous
+from tidegauge.state_backends.extras import OptionalModule
+from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
+from tidegauge.state_backends.spec.table import StateTable, previous
 
 # The library loads without redis-py; a caller that has a client has loaded it.
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from state_backends import findings
-from state_backends.backends.redis.keys import KeyNames
-from state_backends.backends.redis.scripts import Client, ScriptCalls
-from state_backends.errors import BackendSetupError, BackendUnavailable
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
+from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 PAGE_KEYS = 1_000
 
@@ -51,7 +51,7 @@ def wait_for_replicas(client: Client, names: KeyNames) -> None:
     replicas, milliseconds = _wanted()
     if not replicas:
         return
-    from state_backends.backends.redis.client import unavailable
+    from tidegauge.state_backends.backends.redis.client import unavailable
 
     with unavailable(), node_of(client, names.guard).pipeline(transaction=False) as pipe:
         # WAIT counts from the last write of its own connection; all that came before on others is replicated before it.
@@ -75,7 +75,7 @@ def node_of(client: Client, key: bytes) -> Any:
 
 
 def _info(client: Client, names: KeyNames) -> dict[str, Any]:
-    from state_backends.backends.redis.client import unavailable
+    from tidegauge.state_backends.backends.redis.client import unavailable
 
     with unavailable():
         return node_of(client, names.guard).info()  # type: ignore[no-any-return]

@@ -11,14 +11,14 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from state_backends.backends.external_session import due_at
-from state_backends.backends.redis.guard import RedisGuard
-from state_backends.backends.redis.keys import KeyNames
-from state_backends.backends.redis.row_codec import text_of
-from state_backends.backends.redis.scripts import Client, ScriptCalls
-from state_backends.key_bytes import KeyBytes, from_microseconds
-from state_backends.row import Key, Versioned
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.backends.external_session import due_at
+from tidegauge.state_backends.backends.redis.guard import RedisGuard
+from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.row_codec import text_of
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
+from tidegauge.state_backends.spec.key_bytes import KeyBytes, from_microseconds
+from tidegauge.state_backends.spec.row import Key, Versioned
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 # Keys whose rows are read, and whose times are set, at once.
 CHUNK_KEYS = 1_000

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from state_backends.backends.redis.keys import KeyNames
-from state_backends.backends.redis.row_codec import text_of
-from state_backends.backends.redis.scripts import Client, ScriptCalls
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.row_codec import text_of
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 # Rows per page: the server does nothing else for some milliseconds.
 PAGE_ROWS = 1_000

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.jobs.word_count import word_count
-from state_backends import Catalog
 from tests.pipelines.cluster.driver_process import DriverProcess, run_word_count
 from tests.pipelines.cluster.spark_cluster import Cluster
+from tidegauge.pipelines.jobs.word_count import word_count
+from tidegauge.state_backends import Catalog
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from pipelines.embedded.data_dir import REPOSITORY
 from tests.pipelines.cluster.spark_cluster import EXECUTOR, end_with_parent
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 SUBMIT = "--conf spark.executor.memory=512m pyspark-shell"
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from pyspark.sql import functions as F
 from users_module import shout
 
-from pipelines.jobs.word_count import WORDS
 from tidegauge import Driver, Pipeline, RunOptions, Stream, TextFiles, start_session
+from tidegauge.pipelines.jobs.word_count import WORDS
 
 
 def inspect(rows):
     """Yield an executor's path of our code, whether its data files exist, and whether it imports from the checkout."""
-    import state_backends
-    from state_backends.backends.redis.scripts import file_text
-    from state_backends.schema.install import migrations
+    import tidegauge
+    from tidegauge.state_backends.backends.redis.scripts import file_text
+    from tidegauge.state_backends.schema.install import migrations
 
     for _ in rows:
-        yield state_backends.__file__, bool(file_text("merge")) and bool(migrations()), checkout in sys.path
+        yield tidegauge.__file__, bool(file_text("merge")) and bool(migrations()), checkout in sys.path
 
 
 checkout = os.environ["PYTHONPATH"]

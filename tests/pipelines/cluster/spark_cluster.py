@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pyspark
 
-from pipelines.embedded.java import java_home
+from tidegauge.pipelines.embedded.java import java_home
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PR_SET_PDEATHSIG = 1

@@ -7,11 +7,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY
-from state_backends import Catalog, StateReader
 from tests.pipelines.cluster.driver_process import locked, waiting, writers
 from tests.pipelines.cluster.spark_cluster import SLOTS, wait_for
 from tests.users_project import Project
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.state_backends import Catalog, StateReader
 
 pytestmark = pytest.mark.spark
 

@@ -4,16 +4,26 @@ import zipfile
 
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY
-from pipelines.errors import RuntimeSetupError
-from pipelines.spark import is_local, pack, project_code, start_session, user_files
+from tidegauge.pipelines.embedded.data_dir import PACKAGE
+from tidegauge.pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.spark.session import is_local, pack, project_code, start_session, user_files
 
 
 def test_a_package_is_shipped_with_the_files_that_its_code_reads_and_without_byte_code(tmp_path):
-    packed = zipfile.ZipFile(pack(REPOSITORY / "state_backends", tmp_path)).namelist()
+    packed = zipfile.ZipFile(pack(PACKAGE, tmp_path)).namelist()
 
-    assert {"__init__.py", "backends/redis/lua/merge.lua", "schema/migrations/0001_initial.sql"} <= set(packed)
-    assert not [name for name in packed if name.endswith(".pyc")]
+    read = {"backends/redis/lua/merge.lua", "schema/migrations/0001_initial.sql"}
+    assert {"__init__.py", "pipelines/spark/session.py", *(f"state_backends/{name}" for name in read)} <= set(packed)
+    assert not [name for name in packed if name.endswith(".pyc") or name.startswith("webapp")]
+
+
+def test_a_package_of_the_users_is_shipped_whole(tmp_path):
+    (tmp_path / "acme" / "webapp").mkdir(parents=True)
+    (tmp_path / "acme" / "webapp" / "steps.py").touch()
+
+    packed = zipfile.ZipFile(pack(tmp_path / "acme", tmp_path / "packed")).namelist()
+
+    assert "webapp/steps.py" in packed
 
 
 def test_the_user_files_are_those_that_the_variable_names(tmp_path):
@@ -42,7 +52,7 @@ def test_a_user_file_that_cannot_travel_is_refused_by_name(tmp_path, name):
 def test_the_code_of_a_pipeline_is_its_package_or_module_in_the_working_directory(tmp_path):
     (tmp_path / "acme").mkdir()
     (tmp_path / "shop.py").touch()
-    modules = ["acme.orders", "acme.clicks", "shop", "installed.orders", "pipelines.jobs.word_count"]
+    modules = ["acme.orders", "acme.clicks", "shop", "installed.orders", "tidegauge.pipelines.jobs.word_count"]
 
     assert project_code(modules, tmp_path) == [tmp_path / "acme", tmp_path / "shop.py"]
 

@@ -5,11 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.embedded.data_dir import REPOSITORY
-from pipelines.embedded.java import java_home
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.java import java_home
 
 PROGRAM = """
-from pipelines.spark import start_session
+from tidegauge.pipelines.spark.session import start_session
 
 session = start_session("submitted")
 context = session.sparkContext

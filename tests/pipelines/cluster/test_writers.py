@@ -6,10 +6,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from pipelines.connections import MOST_WRITERS, Writers, divide_writers, rounds, writer_limit
-from pipelines.errors import RuntimeSetupError
 from tests.pipelines.cluster.driver_process import connected, locked, waiting
 from tests.pipelines.cluster.spark_cluster import wait_for
+from tidegauge.pipelines.connections import MOST_WRITERS, Writers, divide_writers, rounds, writer_limit
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 USE_UNTIL_STDIN_CLOSES = """
 import os, sys
-from pipelines.embedded.servers import ensure_servers
+from tidegauge.pipelines.embedded.servers import ensure_servers
 ensure_servers(durable=False)
 print(os.environ[sys.argv[1]], flush=True)
 sys.stdin.read()

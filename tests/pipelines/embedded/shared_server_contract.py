@@ -7,8 +7,8 @@ import time
 import psutil
 import pytest
 
-from pipelines.embedded.data_dir import LOOPBACK
-from pipelines.embedded.shared_server import SharedServer
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK
+from tidegauge.pipelines.embedded.shared_server import SharedServer
 
 
 class SharedServerContract:

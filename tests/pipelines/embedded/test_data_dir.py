@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY, data_dir, last_lines, password, write_private
-from pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY, data_dir, last_lines, password, write_private
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 
 def test_the_environment_names_the_data_folder(tmp_path):
@@ -15,14 +15,14 @@ def test_the_environment_names_the_data_folder(tmp_path):
 
 def test_in_a_checkout_it_is_beside_manage_py(tmp_path, monkeypatch):
     (tmp_path / "manage.py").write_text("")
-    monkeypatch.setattr("pipelines.embedded.data_dir.REPOSITORY", tmp_path)
+    monkeypatch.setattr("tidegauge.pipelines.embedded.data_dir.REPOSITORY", tmp_path)
 
     assert data_dir({}) == tmp_path / ".tidegauge"
     assert (REPOSITORY / "manage.py").exists()
 
 
 def test_of_installed_packages_it_is_in_the_working_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.embedded.data_dir.REPOSITORY", tmp_path / "site-packages")
+    monkeypatch.setattr("tidegauge.pipelines.embedded.data_dir.REPOSITORY", tmp_path / "site-packages")
     monkeypatch.chdir(tmp_path)
 
     assert data_dir({}) == tmp_path / ".tidegauge"

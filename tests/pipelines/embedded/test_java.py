@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.embedded import java
-from pipelines.embedded.java import java_home
-from pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.embedded import java
+from tidegauge.pipelines.embedded.java import java_home
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 SUM_IN_SPARK = """
 import os, sys
-from pipelines.embedded.java import java_home
+from tidegauge.pipelines.embedded.java import java_home
 os.environ |= {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()

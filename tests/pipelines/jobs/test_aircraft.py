@@ -2,8 +2,8 @@ from collections import defaultdict
 
 import pytest
 
-from pipelines.demo import lay_out, read_flights
-from pipelines.jobs.aircraft import aircraft
+from tidegauge.pipelines.demo import lay_out, read_flights
+from tidegauge.pipelines.jobs.aircraft import aircraft
 
 pytestmark = pytest.mark.spark
 

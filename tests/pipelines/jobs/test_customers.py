@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.customers import customers
+from tidegauge.pipelines.jobs.customers import customers
 from tidegauge.testing import Crash, Replay
 
 pytestmark = pytest.mark.spark

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.jobs.search_index import DocumentWords
-from pipelines.operators.counts import RunningTotal
-from state_backends import StateSpec, Sum
 from tests.pipelines.operators.updater_harness import state_map
+from tidegauge.pipelines.jobs.search_index import DocumentWords
+from tidegauge.pipelines.operators.counts import RunningTotal
+from tidegauge.state_backends import StateSpec, Sum
 
 DOCUMENTS = StateSpec("documents", key={"doc": "text"}, value="jsonb")
 POSTINGS = StateSpec(

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from pipelines.jobs.latency import LATENCY, latency
-from state_backends import StateReader
+from tidegauge.pipelines.jobs.latency import LATENCY, latency
+from tidegauge.state_backends import StateReader
 
 pytestmark = pytest.mark.spark
 

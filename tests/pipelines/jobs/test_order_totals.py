@@ -9,15 +9,15 @@ import psycopg
 import pytest
 
 import tidegauge
-from pipelines.jobs.order_totals import order_totals
-from pipelines.operators.old_rows import with_old_rows
-from pipelines.pipeline import Pipeline
-from pipelines.reprocess import Reprocess
-from pipelines.sources.postgres_changes import PostgresChanges
-from pipelines.stream import Stream
-from state_backends import Count, RowCount, StateSpec, Sum
 from tests.docs.blocks import blocks, program
 from tests.pipelines.jobs.job_input import refusing
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.jobs.order_totals import order_totals
+from tidegauge.pipelines.operators.old_rows import with_old_rows
+from tidegauge.pipelines.repair.reprocess import Reprocess
+from tidegauge.pipelines.sources.postgres.changes import PostgresChanges
+from tidegauge.state_backends import Count, RowCount, StateSpec, Sum
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.page_views import page_views
+from tidegauge.pipelines.jobs.page_views import page_views
 from tidegauge.testing import Crash
 
 pytestmark = pytest.mark.spark

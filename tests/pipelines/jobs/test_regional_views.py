@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.regional_views import regional_views
+from tidegauge.pipelines.jobs.regional_views import regional_views
 from tidegauge.testing import Replay
 
 pytestmark = pytest.mark.spark

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.search_index import POSTINGS, search_index
-from state_backends import PostgresBackingMap
+from tidegauge.pipelines.jobs.search_index import POSTINGS, search_index
+from tidegauge.state_backends import PostgresBackingMap
 from tidegauge.testing import Crash, Replay
 
 pytestmark = pytest.mark.spark

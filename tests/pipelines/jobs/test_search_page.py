@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from state_backends import Latest, StateSpec
 from tests.state_backends.feed import Feed
+from tidegauge.state_backends import Latest, StateSpec
 
 PAGE = (Path(__file__).parents[3] / "docs" / "search_index.md").read_text()
 TEXTS = StateSpec("texts", key={"doc": "text"}, measures={"newest": Latest("text", by="changed_at")})

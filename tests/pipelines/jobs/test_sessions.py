@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.sessions import GAP, sessions
+from tidegauge.pipelines.jobs.sessions import GAP, sessions
 from tidegauge.testing import Crash
 
 pytestmark = pytest.mark.spark

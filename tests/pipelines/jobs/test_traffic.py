@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.traffic import BY_DAY, BY_HOUR, BY_MINUTE, GRAINS, traffic
-from state_backends import StateReader
+from tidegauge.pipelines.jobs.traffic import BY_DAY, BY_HOUR, BY_MINUTE, GRAINS, traffic
+from tidegauge.state_backends import StateReader
 from tidegauge.testing import Replay
 
 pytestmark = pytest.mark.spark

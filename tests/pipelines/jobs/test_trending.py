@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.trending import trending
+from tidegauge.pipelines.jobs.trending import trending
 from tidegauge.testing import Crash, Replay
 
 pytestmark = pytest.mark.spark

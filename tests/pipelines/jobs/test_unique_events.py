@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.jobs.unique_events import unique_events
+from tidegauge.pipelines.jobs.unique_events import unique_events
 from tidegauge.testing import Advance, Crash
 
 pytestmark = pytest.mark.spark

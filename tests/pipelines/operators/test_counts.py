@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.operators.counts import Distinct, TopN
-from state_backends import MemoryBackingMap, OpaqueMap, StateSpec
 from tests.pipelines.operators.event_strategies import batched
 from tests.pipelines.operators.updater_harness import START, Emitted, OneReadOneWrite, state_map
+from tidegauge.pipelines.operators.counts import Distinct, TopN
+from tidegauge.state_backends import MemoryBackingMap, OpaqueMap, StateSpec
 
 TOP = StateSpec("top", key={"hour": "bigint"}, value="jsonb")
 VIEWS = st.tuples(st.integers(0, 1), st.sampled_from("abcdefg"))

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import PipelineError
-from pipelines.operators.join import ALONE, Join, join
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec
 from tests.pipelines.operators.event_strategies import DELAY, arriving, batched, run_all
 from tests.pipelines.operators.updater_harness import Batches, minute
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.operators.join import ALONE, Join, join
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, StateSpec
 
 WITHIN_MINUTES = 60
 WITHIN = timedelta(minutes=WITHIN_MINUTES)

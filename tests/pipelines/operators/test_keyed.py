@@ -4,17 +4,18 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.check import check
-from pipelines.errors import PipelineError
-from pipelines.operators.join import join
-from pipelines.operators.keyed import fold_by_key, packed, unpacked
-from pipelines.operators.reorder import in_order
-from pipelines.operators.sessions import closed_sessions
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, MemoryBackingMap, OpaqueMap, StateSpec, Versioned
 from tests.pipelines.operators.updater_harness import START, OneReadOneWrite
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.driver.check import check
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.operators.join import join
+from tidegauge.pipelines.operators.keyed import fold_by_key
+from tidegauge.pipelines.operators.reorder import in_order
+from tidegauge.pipelines.operators.sessions import closed_sessions
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.pipelines.spark.packing import packed, unpacked
+from tidegauge.state_backends import Count, MemoryBackingMap, OpaqueMap, StateSpec, Versioned
 
 TOTALS = StateSpec("totals", key={"name": "text"}, value="jsonb")
 HELD = StateSpec("held", key={"id": "text"}, value="jsonb")

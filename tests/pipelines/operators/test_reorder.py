@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.operators.keyed import fold_by_key
-from pipelines.operators.reorder import Reorder, in_order
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import StateSpec
 from tests.pipelines.operators.event_strategies import DELAY, arriving, batched, run_all
 from tests.pipelines.operators.updater_harness import Batches, minute
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.operators.keyed import fold_by_key
+from tidegauge.pipelines.operators.reorder import Reorder, in_order
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import StateSpec
 
 HELD = StateSpec("held", key={"gate": "text"}, value="jsonb")
 FAR = {"gate": "last", "time": minute(10_000), "payload": "last"}

@@ -6,10 +6,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.operators.sessions import Session, Sessions, merged
-from state_backends import StateSpec
 from tests.pipelines.operators.event_strategies import DELAY, arriving, batched, run_all
 from tests.pipelines.operators.updater_harness import Batches, minute
+from tidegauge.pipelines.operators.sessions import Session, Sessions, merged
+from tidegauge.state_backends import StateSpec
 
 GAP_MINUTES = 30
 GAP = timedelta(minutes=GAP_MINUTES)

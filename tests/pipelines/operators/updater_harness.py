@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pipelines.functions import StateUpdater
-from state_backends import MemoryBackingMap, OpaqueMap, StateSpec
-from state_backends.maps import MAPS
-from state_backends.maps.batch_map import BatchMap
+from tidegauge.pipelines.declare.functions import StateUpdater
+from tidegauge.state_backends import MemoryBackingMap, OpaqueMap, StateSpec
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.maps.batch_map import BatchMap
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

@@ -4,12 +4,12 @@ import os
 import sys
 from pathlib import Path
 
-from pipelines.driver import Driver, RunOptions
-from pipelines.pipeline import Pipeline
-from pipelines.sources.postgres_changes import PostgresChanges
-from pipelines.spark import start_session
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.sources.postgres.changes import PostgresChanges
+from tidegauge.pipelines.spark.session import start_session
+from tidegauge.state_backends import Count, StateSpec, Sum
 
 NET = StateSpec("net", key={"carrier": "text"}, measures={"rows": Count(), "miles": Sum("miles", "double precision")})
 

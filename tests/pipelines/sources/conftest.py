@@ -7,9 +7,9 @@ import pytest
 import redis
 from psycopg import sql
 
-from pipelines.embedded.temporary import temporary_database
-from pipelines.sources import postgres_reader
 from tests.pipelines.sources.table_feed import Feed
+from tidegauge.pipelines.embedded.temporary import temporary_database
+from tidegauge.pipelines.sources.postgres import reader as postgres_reader
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from pipelines.embedded.data_dir import LOOPBACK, free_port, last_lines
-from pipelines.embedded.java import java_home
-from pipelines.sources.kafka import CONNECTOR
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK, free_port, last_lines
+from tidegauge.pipelines.embedded.java import java_home
+from tidegauge.pipelines.sources.kafka.topics import CONNECTOR
 
 FETCH_SECONDS, START_SECONDS, STOP_SECONDS = 400, 60, 30
 # Jars that Spark has itself, with native libraries that must not be loaded twice.

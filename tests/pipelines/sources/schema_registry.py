@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pipelines.embedded.data_dir import LOOPBACK
+from tidegauge.pipelines.embedded.data_dir import LOOPBACK
 
 
 class SchemaRegistry:

@@ -1,7 +1,7 @@
 """A table that a test writes to, and the reader of its rows and changes, driven as Spark drives it."""
 
-from pipelines.sources.postgres_changes import PostgresChanges
-from pipelines.sources.postgres_reader import PostgresChangeReader
+from tidegauge.pipelines.sources.postgres.changes import PostgresChanges
+from tidegauge.pipelines.sources.postgres.reader import PostgresChangeReader
 
 TABLE = "CREATE TABLE public.t (id int PRIMARY KEY, note text)"
 

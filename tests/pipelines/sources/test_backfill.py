@@ -2,17 +2,18 @@
 
 import pytest
 
-from pipelines.backfill import Backfill, history_source, with_source
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.reprocess import Reprocess
-from pipelines.sources.files import JsonFiles
-from pipelines.sources.redis_streams import RedisStreams
-from pipelines.stream import Stream
-from state_backends import BatchLedger, Count, StateSpec, Sum, backfill
-from state_backends.errors import BackfillError, ShorterInputError
-from state_backends.resume import resume_point
 from tests.pipelines.fault_injection import InjectedFault
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.repair.backfill import Backfill, history_source, with_source
+from tidegauge.pipelines.repair.reprocess import Reprocess
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.pipelines.sources.redis.streams import RedisStreams
+from tidegauge.state_backends import BatchLedger, Count, StateSpec, Sum
+from tidegauge.state_backends.errors import BackfillError, ShorterInputError
+from tidegauge.state_backends.ledger import backfill
+from tidegauge.state_backends.repair.resume import resume_point
 
 SCHEMA = "origin string NOT NULL, delay int"
 FLIGHTS = StateSpec("flights", key={"origin": "text"}, measures={"n": Count(), "delay": Sum("delay", type="bigint")})

@@ -4,17 +4,17 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.batch import BatchRunner
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.sources.file_log import log_entries
-from pipelines.sources.files import JsonFiles
-from pipelines.sources.redis_streams import RedisStreams
-from pipelines.sources.simple import Rate
-from pipelines.sources.spark_source import SparkSource
-from pipelines.stream import Stream
-from state_backends import BatchLedger, Count, Max, StateSpec
 from tests.pipelines.fault_injection import InjectedFault
+from tidegauge.pipelines.batch.runner import BatchRunner
+from tidegauge.pipelines.checkpoint.file_log import log_entries
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.pipelines.sources.redis.streams import RedisStreams
+from tidegauge.pipelines.sources.simple import Rate
+from tidegauge.pipelines.sources.spark_source import SparkSource
+from tidegauge.state_backends import BatchLedger, Count, Max, StateSpec
 
 PROFILES = StateSpec("profiles", key={"user": "text"}, measures={"region": Max("region", type="text")})
 BY_REGION = StateSpec("by_region", key={"region": "text"}, measures={"views": Count()})

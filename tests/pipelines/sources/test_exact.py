@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles
-from pipelines.sources.parsing import (
+from tests.recovery_page import message_of
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.files.formats import CsvFiles, JsonFiles, ParquetFiles
+from tidegauge.pipelines.sources.parsing import (
     BAD_LINE,
     csv_events,
     csv_row,
@@ -24,10 +26,8 @@ from pipelines.sources.parsing import (
     why_bad_csv,
     why_unreadable,
 )
-from pipelines.spark_versions import spark_version
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec
-from tests.recovery_page import message_of
+from tidegauge.pipelines.spark.versions import spark_version
+from tidegauge.state_backends import Count, StateSpec
 
 # Type to texts that it cannot hold exactly, and to others that it can.
 TEXTS = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipelines.errors import InputLostError, PipelineError, SourceSetupError
-from pipelines.sources.postgres_changes import PostgresChanges
 from tests.pipelines.sources.table_feed import drain, take
+from tidegauge.pipelines.errors import InputLostError, PipelineError, SourceSetupError
+from tidegauge.pipelines.sources.postgres.changes import PostgresChanges
 
 LARGE = "repeat('x', 9000)"
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from pipelines.errors import RecountError
-from pipelines.pipeline import Pipeline
-from pipelines.recount import Recount
-from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles
-from pipelines.sources.redis_streams import RedisStreams
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import RecountError
+from tidegauge.pipelines.repair.recount import Recount
+from tidegauge.pipelines.sources.files.formats import CsvFiles, JsonFiles, ParquetFiles
+from tidegauge.pipelines.sources.redis.streams import RedisStreams
+from tidegauge.state_backends import Count, StateSpec
 
 pytestmark = pytest.mark.spark
 

@@ -4,16 +4,16 @@ import shutil
 
 import pytest
 
-from pipelines.errors import InputLostError
-from pipelines.pipeline import Pipeline
-from pipelines.recovery import Recovery
-from pipelines.sources.files import JsonFiles
-from pipelines.sources.postgres_changes import PostgresChanges
-from pipelines.sources.redis_streams import RedisStreams
-from pipelines.sources.simple import Rate
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import InputLostError
+from tidegauge.pipelines.repair.recovery import Recovery
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.pipelines.sources.postgres.changes import PostgresChanges
+from tidegauge.pipelines.sources.redis.streams import RedisStreams
+from tidegauge.pipelines.sources.simple import Rate
+from tidegauge.state_backends import Count, StateSpec
 
 pytestmark = pytest.mark.spark
 

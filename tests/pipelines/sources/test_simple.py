@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from pipelines.driver import Driver, RunOptions
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.sources.simple import Rate, Socket
-from pipelines.stream import Stream
-from state_backends import Count, Max, StateSpec
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.simple import Rate, Socket
+from tidegauge.state_backends import Count, Max, StateSpec
 
 pytestmark = pytest.mark.spark
 

@@ -5,13 +5,13 @@ import shutil
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from pipelines.check import check
-from pipelines.errors import InputLostError, PipelineError, SourceSetupError
-from pipelines.pipeline import Pipeline
-from pipelines.recovery import Recovery
-from pipelines.sources.spark_source import SparkSource
-from pipelines.stream import Stream
-from state_backends import Count, StateSpec
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.driver.check import check
+from tidegauge.pipelines.errors import InputLostError, PipelineError, SourceSetupError
+from tidegauge.pipelines.repair.recovery import Recovery
+from tidegauge.pipelines.sources.spark_source import SparkSource
+from tidegauge.state_backends import Count, StateSpec
 
 NUMBERS = StateSpec("numbers", key={"parity": "bigint"}, measures={"count": Count()})
 

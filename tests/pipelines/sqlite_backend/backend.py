@@ -14,14 +14,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from state_backends import StateSpec, Versioned, findings
-from state_backends.backends.external import ExternalBackend
-from state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, refuse
-from state_backends.committed import is_live
-from state_backends.errors import BackendUnavailable, LostWritesError, MovedOnError
-from state_backends.key_bytes import KeyBytes, after_prefix
-from state_backends.reader.scanned import CommittedRow, Published
-from state_backends.row import Key, check_unique, json_text, pair, stale
+from tidegauge.state_backends import StateSpec, Versioned
+from tidegauge.state_backends.backends.external import ExternalBackend
+from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, StoreStatus, refuse
+from tidegauge.state_backends.committed import is_live
+from tidegauge.state_backends.errors import BackendUnavailable, LostWritesError, MovedOnError
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.reader.scanned import CommittedRow, Published
+from tidegauge.state_backends.spec.key_bytes import KeyBytes, after_prefix
+from tidegauge.state_backends.spec.row import Key, check_unique, json_text, pair, stale
 
 COLUMNS = "value, txid, prev, prev_txid, at, prev_at"
 PAGE_ROWS = 100

@@ -19,7 +19,7 @@ django.setup()
 def workspace(transactional_db: None, spark: SparkSession, tmp_path: Path) -> Iterator[Workspace]:
     from django.db import connection
 
-    from webapp.states import readers
+    from tidegauge.webapp.catalog import readers
 
     readers.clear_cache()
     dsn = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()

@@ -9,18 +9,18 @@ from random import Random
 import pytest
 from django.core.management import call_command
 
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.reprocess import Reprocess
-from pipelines.sources.files import TextFiles
-from pipelines.stream import Stream
-from state_backends import BACKENDS, Count, LostBatchesError, SpecError, StateSpec
-from state_backends.backends.external_session import ExternalSession
 from tests.pipelines.basket_updater import FillBaskets
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 from tests.pipelines.sqlite_backend.backend import SqliteBackend
 from tests.webapp.api.checked_client import CheckedClient
-from webapp.accounts.services import create_api_key
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.repair.reprocess import Reprocess
+from tidegauge.pipelines.sources.files.formats import TextFiles
+from tidegauge.state_backends import BACKENDS, Count, LostBatchesError, SpecError, StateSpec
+from tidegauge.state_backends.backends.external_session import ExternalSession
+from tidegauge.webapp.accounts.services import create_api_key
 
 pytestmark = pytest.mark.spark
 

@@ -10,13 +10,13 @@ from random import Random
 import pytest
 import redis
 
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from pipelines.windows import calendar, sliding, tumbling
-from state_backends import Count, StateSpec, Sum
 from tests.contracts.backends import emptied
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.declare.windows import calendar, sliding, tumbling
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, StateSpec, Sum
 
 START = datetime(2024, 3, 30, 22, tzinfo=UTC)
 VIEWS = StateSpec("views", key={"page": "text", "start": "timestamptz"}, measures={"n": Count()})

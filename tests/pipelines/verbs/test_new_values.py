@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import TextFiles
-from pipelines.stream import Stream
-from state_backends import Count, Mean, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.files.formats import TextFiles
+from tidegauge.state_backends import Count, Mean, StateSpec, Sum
 
 pytestmark = pytest.mark.spark
 

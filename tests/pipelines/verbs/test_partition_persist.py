@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.stream import Stream
-from state_backends import Count, Replace, StateSpec
 from tests.pipelines.basket_updater import FillBaskets
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, Replace, StateSpec
 
 pytestmark = pytest.mark.spark
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from pipelines.errors import PipelineError
-from pipelines.functions import MapGet
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles
-from pipelines.state_query import retriever
-from pipelines.stream import Stream
-from state_backends import Count, Max, StateSpec
+from tidegauge.pipelines.declare.functions import MapGet
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.state_query import retriever
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.files.formats import JsonFiles
+from tidegauge.state_backends import Count, Max, StateSpec
 
 PROFILES = StateSpec("profiles", key={"user": "text"}, measures={"region": Max("region", type="text")})
 BY_REGION = StateSpec("by_region", key={"region": "text"}, measures={"views": Count()})

@@ -2,12 +2,12 @@
 
 import pytest
 
-from pipelines.errors import PipelineError
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import JsonFiles, TextFiles
-from pipelines.stream import Stream
-from pipelines.windows import sliding
-from state_backends import Count, StateSpec, Sum
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.declare.windows import sliding
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.files.formats import JsonFiles, TextFiles
+from tidegauge.state_backends import Count, StateSpec, Sum
 
 pytestmark = pytest.mark.spark
 

@@ -4,7 +4,7 @@ import re
 from contextlib import contextmanager
 from pathlib import Path
 
-from state_backends.aggregators import AGGREGATORS
+from tidegauge.state_backends.aggregators import AGGREGATORS
 
 PAGE = Path(__file__).parents[3] / "docs" / "aggregators.md"
 
@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "aggregators.md"
 @contextmanager
 def documented_reducer():
     """Run the example with its registration, which is undone when the context ends."""
-    [example] = re.findall(r"```python\n(from state_backends.*?)```", PAGE.read_text(), re.DOTALL)
+    [example] = re.findall(r"```python\n(from tidegauge\.state_backends.*?)```", PAGE.read_text(), re.DOTALL)
     names = {}
     exec(example, names)  # noqa: S102
     try:

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from psycopg import sql
 
-from state_backends.backends.redis import scripts
+from tidegauge.state_backends.backends.redis import scripts
 
 ARITHMETIC = scripts.file_text("arithmetic")
 PYTHON_TYPES = {"bigint": int, "double precision": float}

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends import StateSpec
-from state_backends.aggregators import (
+from tests.state_backends.aggregators.sql_and_lua import in_lua, in_sql, moments, same
+from tests.state_backends.examples import examples
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.aggregators import (
     AGGREGATORS,
     Count,
     First,
@@ -25,10 +27,8 @@ from state_backends.aggregators import (
     Sum,
     Variance,
 )
-from state_backends.aggregators.sketches import Sketch
-from state_backends.errors import FoldRangeError, SpecError
-from tests.state_backends.aggregators.sql_and_lua import in_lua, in_sql, moments, same
-from tests.state_backends.examples import examples
+from tidegauge.state_backends.aggregators.sketches import Sketch
+from tidegauge.state_backends.errors import FoldRangeError, SpecError
 
 # Whole numbers, which a double adds exactly, so that regrouping must not change a bit.
 DOUBLES = st.integers(-(2**40), 2**40).map(float)

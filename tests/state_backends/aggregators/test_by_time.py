@@ -6,9 +6,9 @@ from itertools import permutations
 
 import pytest
 
-from state_backends import StateSpec
-from state_backends.aggregators import First, Last, Latest
-from state_backends.errors import SpecError
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.aggregators import First, Last, Latest
+from tidegauge.state_backends.errors import SpecError
 
 NAN = float("nan")
 

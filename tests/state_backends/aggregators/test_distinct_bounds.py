@@ -3,7 +3,7 @@
 import datasketches as ds
 import pytest
 
-from state_backends.aggregators import DistinctCount, DistinctSet
+from tidegauge.state_backends.aggregators import DistinctCount, DistinctSet
 
 
 def counted(aggregator, values: range) -> int:

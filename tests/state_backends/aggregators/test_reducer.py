@@ -5,9 +5,9 @@ from itertools import permutations
 import pyarrow as pa
 import pytest
 
-from state_backends import Catalog, Count, OpaqueMap, PostgresBackingMap, StateReader, StateSpec
-from state_backends.maps.updaters import Fold
 from tests.state_backends.aggregators.docs_example import documented_reducer
+from tidegauge.state_backends import Catalog, Count, OpaqueMap, PostgresBackingMap, StateReader, StateSpec
+from tidegauge.state_backends.maps.updaters import Fold
 
 ORD, LAX, SFO, BOS = ["1", "ORD"], ["2", "LAX"], ["3", "SFO"], ["4", "BOS é🙂"]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends.aggregators import RetractableMax, RetractableMin
-from state_backends.errors import SpecError
-from state_backends.spec import StateSpec
+from tidegauge.state_backends.aggregators import RetractableMax, RetractableMin
+from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.spec.state_spec import StateSpec
 
 LOW, HIGH = RetractableMin("x", "bigint"), RetractableMax("x", "bigint")
 CHANGES = st.lists(st.tuples(st.integers(-5, 5), st.sampled_from([1, -1])), max_size=30)

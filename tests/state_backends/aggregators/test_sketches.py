@@ -10,10 +10,10 @@ import datasketches
 import numpy as np
 import pytest
 
-from state_backends import OpaqueMap, StateSpec
-from state_backends.aggregators import AGGREGATORS, DistinctCount, DistinctSet, Quantiles, TopK
-from state_backends.errors import SpecError, SpecMismatchError
-from state_backends.maps.updaters import Fold
+from tidegauge.state_backends import OpaqueMap, StateSpec
+from tidegauge.state_backends.aggregators import AGGREGATORS, DistinctCount, DistinctSet, Quantiles, TopK
+from tidegauge.state_backends.errors import SpecError, SpecMismatchError
+from tidegauge.state_backends.maps.updaters import Fold
 
 NOTHING = {"sketch": None, "type": None, "": None}
 NAN, INFINITY = math.nan, math.inf

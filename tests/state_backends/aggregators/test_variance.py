@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends.aggregators import StdDev, Variance
-from state_backends.errors import SpecError
 from tests.state_backends.aggregators.sql_and_lua import in_lua, in_sql, moments, same
+from tidegauge.state_backends.aggregators import StdDev, Variance
+from tidegauge.state_backends.errors import SpecError
 
 NOTHING = {"count": None, "mean": None, "m2": None}
 NAN = math.nan

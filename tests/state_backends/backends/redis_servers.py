@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from pipelines.embedded.redis import redis_server
+from tidegauge.pipelines.embedded.redis import redis_server
 
 SLOTS = 16_384
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from state_backends import Catalog, Count, StateSpec, Sum
-from state_backends.errors import SpecMismatchError
-from state_backends.schema.definition import definition
-from state_backends.schema.swap import Swap
+from tidegauge.state_backends import Catalog, Count, StateSpec, Sum
+from tidegauge.state_backends.errors import SpecMismatchError
+from tidegauge.state_backends.schema.definition import definition
+from tidegauge.state_backends.schema.swap import Swap
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, backend="redis")
 

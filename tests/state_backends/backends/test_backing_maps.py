@@ -1,8 +1,8 @@
 import pytest
 
-from state_backends import BACKENDS as REGISTERED
 from tests.contracts.backends import BACKENDS
 from tests.contracts.backing_map import BackingMapContract
+from tidegauge.state_backends import BACKENDS as REGISTERED
 
 
 class TestEveryBackingMap(BackingMapContract):

@@ -4,9 +4,9 @@ import tracemalloc
 
 import pytest
 
-from state_backends import PostgresBackingMap, StateSpec, Versioned
-from state_backends.backends.postgres import tables
-from state_backends.table import StateTable
+from tidegauge.state_backends import PostgresBackingMap, StateSpec, Versioned
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.spec.table import StateTable
 
 KEYS = [(f"page {number:06}",) for number in range(30_000)]
 ROWS = [Versioned(number, 1) for number in range(30_000)]

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from state_backends import MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
-from state_backends.backends.postgres import tables
-from state_backends.backends.wrappers import CachedMap
-from state_backends.errors import DuplicateKeyError, FencedError, KeyShapeError, SpecError, StaleBatchError
-from state_backends.table import StateTable
+from tidegauge.state_backends import MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.backends.wrappers import CachedMap
+from tidegauge.state_backends.errors import DuplicateKeyError, FencedError, KeyShapeError, SpecError, StaleBatchError
+from tidegauge.state_backends.spec.table import StateTable
 
 VIEWS = StateSpec("views", key={"page": "text"}, value="jsonb")
 AT = datetime(2013, 1, 1, tzinfo=UTC)

@@ -6,9 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import BatchLedger, Count, RedisBackingMap, StateSpec, state_reader
-from state_backends.backends.redis.keys import KeyNames
-from state_backends.errors import (
+from tests.recovery_page import message_of
+from tests.state_backends.feed import views
+from tests.state_backends.store_feed import StoreFeed, copy_of, keys_of, put_back
+from tidegauge.state_backends import BatchLedger, Count, RedisBackingMap, StateSpec, state_reader
+from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.errors import (
     FencedError,
     FindingError,
     LostBatchesError,
@@ -16,11 +19,8 @@ from state_backends.errors import (
     MovedOnError,
     StoreAheadError,
 )
-from state_backends.maintenance import expire
-from state_backends.reader.scanning import ScanningReader
-from tests.recovery_page import message_of
-from tests.state_backends.feed import views
-from tests.state_backends.store_feed import StoreFeed, copy_of, keys_of, put_back
+from tidegauge.state_backends.maintenance import expire
+from tidegauge.state_backends.reader.scanning import ScanningReader
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, backend="redis")
 KINDS = ["opaque", "transactional"]

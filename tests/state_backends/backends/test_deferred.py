@@ -2,9 +2,9 @@
 
 import pytest
 
-from state_backends import Count, MemoryBackingMap, Replace, StateSpec, TransactionalMap, Versioned
-from state_backends.backends.wrappers import DeferredMap
-from state_backends.errors import DuplicateKeyError, KeyShapeError, StaleBatchError
+from tidegauge.state_backends import Count, MemoryBackingMap, Replace, StateSpec, TransactionalMap, Versioned
+from tidegauge.state_backends.backends.wrappers import DeferredMap
+from tidegauge.state_backends.errors import DuplicateKeyError, KeyShapeError, StaleBatchError
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 

@@ -13,13 +13,13 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends import Count, Max, MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Sum
-from state_backends.backends.postgres import tables
-from state_backends.errors import DuplicateKeyError, StaleBatchError
-from state_backends.maps import MAPS
-from state_backends.maps.updaters import Fold
-from state_backends.table import StateTable
 from tests.state_backends.examples import examples
+from tidegauge.state_backends import Count, Max, MemoryBackingMap, PostgresBackingMap, RedisBackingMap, StateSpec, Sum
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.errors import DuplicateKeyError, StaleBatchError
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.maps.updaters import Fold
+from tidegauge.state_backends.spec.table import StateTable
 
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 TTL = timedelta(hours=2)
@@ -137,7 +137,7 @@ class TestPostgres:
         assert [row.value for _, row in PostgresBackingMap(conn, spec).scan()] == [{"n": 3}]
 
     def test_a_batch_of_more_rows_than_are_folded_at_a_time(self, state, monkeypatch):
-        monkeypatch.setattr("state_backends.backends.postgres.rows.FOLDED_ROWS", 2)
+        monkeypatch.setattr("tidegauge.state_backends.backends.postgres.rows.FOLDED_ROWS", 2)
         backing, merge = state
         rows = {f"{n:03}": n for n in range(7)}
 

@@ -8,13 +8,13 @@ from decimal import Decimal
 
 import pytest
 
-from state_backends import Changelog, Combine, MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
-from state_backends.backends.postgres import tables
-from state_backends.backends.wrappers import CachedMap, LoggedMap
-from state_backends.errors import DuplicateKeyError, SpecError, StaleBatchError, ValueShapeError
-from state_backends.maps import MAPS
-from state_backends.table import StateTable
 from tests.state_backends.all_types_measure import Wide
+from tidegauge.state_backends import Changelog, Combine, MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.backends.wrappers import CachedMap, LoggedMap
+from tidegauge.state_backends.errors import DuplicateKeyError, SpecError, StaleBatchError, ValueShapeError
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.spec.table import StateTable
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
 TEXTS = StateSpec("texts", key={"page": "text"}, value="jsonb", changelog=True)

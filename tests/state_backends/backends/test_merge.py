@@ -8,7 +8,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from state_backends import Min, PostgresBackingMap, Sum
 from tests.contracts.merge import (
     MIDNIGHT,
     SALES,
@@ -22,6 +21,7 @@ from tests.contracts.merge import (
 )
 from tests.state_backends.feed import arrow, let_time_pass, views
 from tests.state_backends.waiting import wait_until_blocked
+from tidegauge.state_backends import Min, PostgresBackingMap, Sum
 
 
 @pytest.fixture

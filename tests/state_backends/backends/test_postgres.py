@@ -6,8 +6,8 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from state_backends import PostgresBackingMap, StateSpec, Versioned
 from tests.contracts.backing_map import BackingMapContract
+from tidegauge.state_backends import PostgresBackingMap, StateSpec, Versioned
 
 VIEWS = StateSpec("views", key={"page": "text"}, value="jsonb", changelog=True)
 

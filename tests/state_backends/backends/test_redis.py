@@ -10,14 +10,14 @@ import pytest
 import redis
 from redis.cluster import RedisCluster
 
-from state_backends import Count, Max, Mean, StateSpec, Sum, Versioned
-from state_backends.backends.redis.rows import RedisBackingMap
-from state_backends.errors import DuplicateKeyError, SpecError, StaleBatchError
 from tests.contracts.backends import emptied
 from tests.contracts.backing_map import BackingMapContract
 from tests.contracts.merge import FoldContract
 from tests.state_backends.backends.redis_servers import cluster_node
 from tests.state_backends.feed import arrow
+from tidegauge.state_backends import Count, Max, Mean, StateSpec, Sum, Versioned
+from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
+from tidegauge.state_backends.errors import DuplicateKeyError, SpecError, StaleBatchError
 
 PAGES = StateSpec("pages", key={"page": "text"}, value="jsonb")
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count(), "top": Max("x")})

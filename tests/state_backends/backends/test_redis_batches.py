@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends import Count, OpaqueMap, Replace, StateSpec, Versioned
-from state_backends.backends.redis.rows import RedisBackingMap
-from state_backends.backends.redis.upkeep import RedisUpkeep
-from state_backends.errors import FencedError, LostWritesError, MovedOnError
-from state_backends.reader.scanned import CommittedRow, Published
 from tests.contracts.backends import emptied
 from tests.contracts.guarded_map import OLDER, GuardedMapContract
 from tests.state_backends.backends.redis_servers import Interrupted
 from tests.state_backends.feed import arrow
+from tidegauge.state_backends import Count, OpaqueMap, Replace, StateSpec, Versioned
+from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
+from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
+from tidegauge.state_backends.errors import FencedError, LostWritesError, MovedOnError
+from tidegauge.state_backends.reader.scanned import CommittedRow, Published
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 NOW = datetime.now(UTC)
@@ -200,7 +200,7 @@ class TestRevert:
 
     @pytest.mark.parametrize("trip", [1, 2, 3, 5, 7])
     def test_a_revert_that_is_killed_anywhere_may_run_again(self, backing, client, trip, monkeypatch):
-        monkeypatch.setattr("state_backends.backends.redis.rows.CHUNK_KEYS", 100)
+        monkeypatch.setattr("tidegauge.state_backends.backends.redis.rows.CHUNK_KEYS", 100)
         merge(backing, 1, self.PAGES[:1_300])
         merge(backing, 2, self.PAGES)
 
@@ -374,7 +374,7 @@ class TestPublishedDuringARead:
         assert read(2, 3) == (3, [3] * 60)
 
     def test_a_read_that_is_overtaken_every_time_gives_up(self, read, monkeypatch):
-        monkeypatch.setattr("state_backends.backends.redis.committed.MAX_READS", 1)
+        monkeypatch.setattr("tidegauge.state_backends.backends.redis.committed.MAX_READS", 1)
 
         with pytest.raises(MovedOnError) as caught:
             read(2)

@@ -10,10 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state_backends import Count, Max, StateSpec, Sum, Versioned
-from state_backends.backends.redis import scripts
-from state_backends.backends.redis.rows import RedisBackingMap
-from state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, ValueShapeError
 from tests.contracts.backends import emptied
 from tests.contracts.merge import (
     MIDNIGHT,
@@ -25,6 +21,10 @@ from tests.contracts.merge import (
     rows,
 )
 from tests.state_backends.feed import arrow
+from tidegauge.state_backends import Count, Max, StateSpec, Sum, Versioned
+from tidegauge.state_backends.backends.redis import scripts
+from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
+from tidegauge.state_backends.errors import DuplicateKeyError, KeyShapeError, SpecError, ValueShapeError
 
 MINUTE = timedelta(minutes=1)
 

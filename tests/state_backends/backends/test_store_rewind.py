@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import redis
 
-from state_backends import BatchLedger, Count, StateSpec
-from state_backends.errors import RewindError
-from state_backends.rewind import Rewind
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed, copy_of, put_back
+from tidegauge.state_backends import BatchLedger, Count, StateSpec
+from tidegauge.state_backends.errors import RewindError
+from tidegauge.state_backends.repair.rewind import Rewind
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, backend="redis")
 BATCHES = [(("a", 1), ("b", 1)), (("a", 10),), (("a", 100), ("c", 1)), (("a", 1000),), (("b", 1000),)]

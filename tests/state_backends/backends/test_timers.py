@@ -9,11 +9,11 @@ from random import Random
 import pytest
 import redis
 
-from state_backends import Max, OpaqueMap, StateSpec
-from state_backends.backends.postgres.timers import Timers
-from state_backends.table import StateTable
 from tests.contracts.backends import emptied
 from tests.state_backends.store_feed import StoreFeed
+from tidegauge.state_backends import Max, OpaqueMap, StateSpec
+from tidegauge.state_backends.backends.postgres.timers import Timers
+from tidegauge.state_backends.spec.table import StateTable
 
 BASKETS = StateSpec("timed", key={"user": "text"}, value="jsonb")
 START = datetime(2024, 1, 1, tzinfo=UTC)

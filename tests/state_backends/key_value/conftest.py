@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from state_backends import StateSpec
-from state_backends.key_value.log import KeyValueLog, MemoryKeyValueLog, Message, PostgresKeyValueLog
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.key_value.log import KeyValueLog, MemoryKeyValueLog, Message, PostgresKeyValueLog
 
 SETTINGS = StateSpec("settings", key={"name": "text"}, value="jsonb", kind="non_transactional")
 AT = datetime(2013, 1, 1, tzinfo=UTC)

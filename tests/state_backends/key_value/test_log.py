@@ -6,11 +6,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from state_backends import StateSpec
-from state_backends.errors import FencedError
-from state_backends.key_value.log import PAGE_MESSAGES, Message, PostgresKeyValueLog
 from tests.contracts.backing_map import keys_of_every_type
 from tests.state_backends.key_value.conftest import AT, SETTINGS
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.errors import FencedError
+from tidegauge.state_backends.key_value.log import PAGE_MESSAGES, Message, PostgresKeyValueLog
 
 
 def message(name, text="1"):

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from state_backends.key_value.store import KeyValueStore
 from tests.state_backends.examples import examples
 from tests.state_backends.key_value.conftest import SETTINGS
+from tidegauge.state_backends.key_value.store import KeyValueStore
 
 keys = st.sampled_from([(name,) for name in "abcde"])
 values = st.integers(0, 3) | st.lists(st.integers(0, 1), max_size=2)

@@ -5,14 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import MemoryBackingMap, PostgresBackingMap
-from state_backends.backends.postgres import tables
-from state_backends.errors import FencedError, PositionError, SpecError
-from state_backends.key_value.log import MemoryKeyValueLog, Message, PostgresKeyValueLog
-from state_backends.key_value.restore import RestorePlan, plan_restore
-from state_backends.key_value.store import KeyValueStore
-from state_backends.table import StateTable
 from tests.state_backends.key_value.conftest import AT, SETTINGS
+from tidegauge.state_backends import MemoryBackingMap, PostgresBackingMap
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.errors import FencedError, PositionError, SpecError
+from tidegauge.state_backends.key_value.log import MemoryKeyValueLog, Message, PostgresKeyValueLog
+from tidegauge.state_backends.key_value.restore import RestorePlan, plan_restore
+from tidegauge.state_backends.key_value.store import KeyValueStore
+from tidegauge.state_backends.spec.table import StateTable
 
 A, B, C = ("a",), ("b",), ("c",)
 

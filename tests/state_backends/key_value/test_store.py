@@ -5,13 +5,13 @@ from datetime import date
 import psycopg
 import pytest
 
-from state_backends import Count, MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
-from state_backends.backends.postgres import tables
-from state_backends.errors import KeyShapeError, SpecError, StoreClosedError, ValueShapeError
-from state_backends.key_value.log import MemoryKeyValueLog, PostgresKeyValueLog
-from state_backends.key_value.store import KeyValueStore
-from state_backends.table import StateTable
 from tests.state_backends.key_value.conftest import SETTINGS
+from tidegauge.state_backends import Count, MemoryBackingMap, PostgresBackingMap, StateSpec, Versioned
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.errors import KeyShapeError, SpecError, StoreClosedError, ValueShapeError
+from tidegauge.state_backends.key_value.log import MemoryKeyValueLog, PostgresKeyValueLog
+from tidegauge.state_backends.key_value.store import KeyValueStore
+from tidegauge.state_backends.spec.table import StateTable
 
 A, B, C = ("a",), ("b",), ("c",)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from state_backends import MemoryBackingMap, StateSpec
-from state_backends.errors import SpecError, ValueShapeError
-from state_backends.key_value.log import MemoryKeyValueLog
-from state_backends.key_value.store import KeyValueStore
 from tests.state_backends.key_value.conftest import AT, SETTINGS
+from tidegauge.state_backends import MemoryBackingMap, StateSpec
+from tidegauge.state_backends.errors import SpecError, ValueShapeError
+from tidegauge.state_backends.key_value.log import MemoryKeyValueLog
+from tidegauge.state_backends.key_value.store import KeyValueStore
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "samza_pravega.json").read_text())["vectors"]
 SUITES = {"config_table": "ttl", "time_series_store": "time_series", "table_api": "table_api", "commit": "commit"}

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from state_backends import StateSpec
-from state_backends.errors import KeyShapeError, SpecError, StoreClosedError, ValueShapeError
-from state_backends.key_value.log import Message, freeze, thaw
-from state_backends.key_value.restore import RestorePlan, plan_restore
-from state_backends.key_value.store import KeyValueStore
 from tests.state_backends.key_value.conftest import AT, LOG_OF, SETTINGS
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.errors import KeyShapeError, SpecError, StoreClosedError, ValueShapeError
+from tidegauge.state_backends.key_value.log import Message, freeze, thaw
+from tidegauge.state_backends.key_value.restore import RestorePlan, plan_restore
+from tidegauge.state_backends.key_value.store import KeyValueStore
 
 TEXT = (Path(__file__).parents[2] / "vectors" / "samza_pravega.json").read_text()
 

@@ -6,13 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from state_backends import BACKENDS, Catalog, Count, Max, StateReader, StateSpec, Sum
-from state_backends.errors import LifeError, SpecError, SpecMismatchError
-from state_backends.life import copying, move
-from state_backends.life.move import move_to_backend, move_to_pipeline
-from state_backends.rewind import Rewind
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed
+from tidegauge.state_backends import BACKENDS, Catalog, Count, Max, StateReader, StateSpec, Sum
+from tidegauge.state_backends.errors import LifeError, SpecError, SpecMismatchError
+from tidegauge.state_backends.life import copying, move
+from tidegauge.state_backends.life.move import move_to_backend, move_to_pipeline
+from tidegauge.state_backends.repair.rewind import Rewind
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 OTHER = {"postgres": "redis", "redis": "postgres"}

@@ -4,14 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from state_backends import BACKENDS, BatchLedger, Catalog, Count, StateSpec
-from state_backends.dead_letters import DeadLetter, write_dead_letters
-from state_backends.errors import FormerPipelineError, FormerStateError, LifeError, PipelineHeldError, RetiredError
-from state_backends.life import rename, settled
-from state_backends.life.rename import rename_pipeline, rename_state
-from state_backends.schema import former
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed
+from tidegauge.state_backends import BACKENDS, BatchLedger, Catalog, Count, StateSpec
+from tidegauge.state_backends.dead_letters.letters import DeadLetter, write_dead_letters
+from tidegauge.state_backends.errors import (
+    FormerPipelineError,
+    FormerStateError,
+    LifeError,
+    PipelineHeldError,
+    RetiredError,
+)
+from tidegauge.state_backends.life import rename, settled
+from tidegauge.state_backends.life.rename import rename_pipeline, rename_state
+from tidegauge.state_backends.schema import former
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 

@@ -8,8 +8,10 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from state_backends import BACKENDS, BatchLedger, Catalog, Count, Mean, StateReader, StateSpec
-from state_backends.errors import (
+from tests.state_backends.feed import let_time_pass, views
+from tests.state_backends.store_feed import StoreFeed
+from tidegauge.state_backends import BACKENDS, BatchLedger, Catalog, Count, Mean, StateReader, StateSpec
+from tidegauge.state_backends.errors import (
     DependentObjectsError,
     FormerPipelineError,
     FormerStateError,
@@ -18,13 +20,11 @@ from state_backends.errors import (
     RetiredError,
     SwapError,
 )
-from state_backends.life import archive, retire, settled
-from state_backends.life.retire import Retirement
-from state_backends.schema import former
-from state_backends.schema.former import Fate
-from state_backends.schema.swap import Swap
-from tests.state_backends.feed import let_time_pass, views
-from tests.state_backends.store_feed import StoreFeed
+from tidegauge.state_backends.life import archive, retire, settled
+from tidegauge.state_backends.life.retire import Retirement
+from tidegauge.state_backends.schema import former
+from tidegauge.state_backends.schema.former import Fate
+from tidegauge.state_backends.schema.swap import Swap
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 BACKEND_NAMES = ["postgres", "redis"]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from state_backends import Combine, OpaqueMap, StateSpec, TransactionalMap
-from state_backends.errors import StaleBatchError
 from tests.state_backends.examples import examples
+from tidegauge.state_backends import Combine, OpaqueMap, StateSpec, TransactionalMap
+from tidegauge.state_backends.errors import StaleBatchError
 
 TTL = timedelta(hours=1)
 WAIT = timedelta(minutes=25)

@@ -2,7 +2,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends import (
+from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapContract, TransactionalMapContract
+from tidegauge.state_backends import (
     Combine,
     MemoryBackingMap,
     NonTransactionalMap,
@@ -12,8 +13,7 @@ from state_backends import (
     StateSpec,
     TransactionalMap,
 )
-from state_backends.maps import MAPS
-from tests.contracts.map_state import NonTransactionalMapContract, OpaqueMapContract, TransactionalMapContract
+from tidegauge.state_backends.maps import MAPS
 
 
 class TestOpaqueMap(OpaqueMapContract):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from state_backends import Combine, StateSpec, Versioned
-from state_backends.maps import MAPS
+from tidegauge.state_backends import Combine, StateSpec, Versioned
+from tidegauge.state_backends.maps import MAPS
 
 TRIDENT = json.loads((Path(__file__).parents[2] / "vectors" / "trident.json").read_text())
 ROWS = {case["name"]: case for case in TRIDENT["serializer_vectors"]}

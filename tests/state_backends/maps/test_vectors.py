@@ -16,12 +16,21 @@ from typing import Any
 import pytest
 import redis
 
-from state_backends import Combine, OpaqueMap, RedisBackingMap, Reduce, Replace, SnapshottableMap, StateSpec, Versioned
-from state_backends.backends.wrappers import CachedMap
-from state_backends.batch import lock_fence
-from state_backends.errors import FencedError, StaleBatchError
-from state_backends.maps import MAPS
 from tests.contracts.backends import STORES
+from tidegauge.state_backends import (
+    Combine,
+    OpaqueMap,
+    RedisBackingMap,
+    Reduce,
+    Replace,
+    SnapshottableMap,
+    StateSpec,
+    Versioned,
+)
+from tidegauge.state_backends.backends.wrappers import CachedMap
+from tidegauge.state_backends.errors import FencedError, StaleBatchError
+from tidegauge.state_backends.ledger.batch import lock_fence
+from tidegauge.state_backends.maps import MAPS
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "trident.json").read_text())["vectors"]
 

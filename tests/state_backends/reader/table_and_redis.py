@@ -3,11 +3,11 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from state_backends import Changelog, LoggedMap, PostgresBackingMap, RedisBackingMap, state_reader
-from state_backends.batch import lock_fence
-from state_backends.maps import MAPS
-from state_backends.maps.updaters import Fold, Replace
 from tests.state_backends.feed import Feed, let_time_pass
+from tidegauge.state_backends import Changelog, LoggedMap, PostgresBackingMap, RedisBackingMap, state_reader
+from tidegauge.state_backends.ledger.batch import lock_fence
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.maps.updaters import Fold, Replace
 
 
 class TableAndRedisFeed(Feed):

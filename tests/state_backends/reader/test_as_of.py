@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends import Catalog, Changelog, Count, Mean, OpaqueMap, StateReader, StateSpec, maintenance
-from state_backends.backends.wrappers import LoggedMap
-from state_backends.batch import lock_fence
-from state_backends.errors import (
+from tests.state_backends.examples import examples
+from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import Catalog, Changelog, Count, Mean, OpaqueMap, StateReader, StateSpec, maintenance
+from tidegauge.state_backends.backends.wrappers import LoggedMap
+from tidegauge.state_backends.errors import (
     BatchOrderError,
     KeyShapeError,
     NotCommittedError,
@@ -19,10 +20,9 @@ from state_backends.errors import (
     SpecError,
     UnknownStateError,
 )
-from state_backends.maintenance import compact, expire
-from state_backends.maps import MAPS
-from tests.state_backends.examples import examples
-from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends.ledger.batch import lock_fence
+from tidegauge.state_backends.maintenance import compact, expire
+from tidegauge.state_backends.maps import MAPS
 
 HOUR = timedelta(hours=1)
 NOTHING = timedelta()

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends import Count, Mean, StateReader, StateSpec
-from state_backends.errors import BatchOrderError, KeyShapeError, SpecError, UnknownStateError
-from state_backends.maintenance import compact
-from state_backends.reader.changes import changes
 from tests.state_backends.examples import examples
 from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import Count, Mean, StateReader, StateSpec
+from tidegauge.state_backends.errors import BatchOrderError, KeyShapeError, SpecError, UnknownStateError
+from tidegauge.state_backends.maintenance import compact
+from tidegauge.state_backends.reader.changes import changes
 
 HOUR = timedelta(hours=1)
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, ttl=HOUR, changelog=True)

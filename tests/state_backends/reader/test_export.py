@@ -9,12 +9,12 @@ from decimal import Decimal
 import psycopg
 import pytest
 
-from state_backends import Count, DistinctCount, Max, Mean, StateReader, StateSpec, TopK
-from state_backends.backends.postgres import export
-from state_backends.errors import KeyShapeError, MovedOnError, NotCommittedError, OutOfReachError, SpecError
-from state_backends.maintenance import compact
-from state_backends.maps import MAPS
 from tests.state_backends.feed import views
+from tidegauge.state_backends import Count, DistinctCount, Max, Mean, StateReader, StateSpec, TopK
+from tidegauge.state_backends.backends.postgres import export
+from tidegauge.state_backends.errors import KeyShapeError, MovedOnError, NotCommittedError, OutOfReachError, SpecError
+from tidegauge.state_backends.maintenance import compact
+from tidegauge.state_backends.maps import MAPS
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 BOTH = pytest.mark.parametrize("place", [0, 1], ids=["table", "redis"])
@@ -128,7 +128,7 @@ def test_a_global_state_has_one_row_and_an_empty_one_none(reader_of, place):
 @pytest.mark.parametrize("changelog", [True, False])
 def test_a_table_s_export_is_of_one_batch_whatever_is_committed_meanwhile(reader_of, monkeypatch, changelog):
     monkeypatch.setattr(export, "FETCHED_ROWS", 7)
-    monkeypatch.setattr("state_backends.reader.reader.FETCHED_ROWS", 7)
+    monkeypatch.setattr("tidegauge.state_backends.reader.reader.FETCHED_ROWS", 7)
     feed, reader = reader_of(0, changelog=changelog)
     feed.commit(*pages(20))
     exported = reader.export()
@@ -149,7 +149,7 @@ def test_a_table_s_export_is_of_one_batch_whatever_is_committed_meanwhile(reader
 @BOTH
 def test_the_past_is_exported_from_a_changelog_though_batches_go_on(reader_of, place, monkeypatch):
     monkeypatch.setattr(export, "FETCHED_ROWS", 3)
-    monkeypatch.setattr("state_backends.reader.reader.FETCHED_ROWS", 3)
+    monkeypatch.setattr("tidegauge.state_backends.reader.reader.FETCHED_ROWS", 3)
     feed, reader = reader_of(place, changelog=True)
     feed.commit(*pages(10))
     feed.commit(*pages(5), gone=[("00009",)])
@@ -189,8 +189,8 @@ def test_without_a_changelog_only_the_rows_of_the_range_need_to_be_told(reader_o
 
 
 def test_a_scan_whose_batch_has_moved_on_ends_with_an_error_and_mixes_nothing(reader_of, monkeypatch):
-    monkeypatch.setattr("state_backends.reader.reader.FETCHED_ROWS", 5)
-    monkeypatch.setattr("state_backends.backends.redis.rows.CHUNK_KEYS", 5)
+    monkeypatch.setattr("tidegauge.state_backends.reader.reader.FETCHED_ROWS", 5)
+    monkeypatch.setattr("tidegauge.state_backends.backends.redis.rows.CHUNK_KEYS", 5)
     feed, reader = reader_of(1)
     feed.commit(*pages(20))
     batches = reader.export().batches()
@@ -220,7 +220,7 @@ class TestConnection:
     @pytest.fixture
     def taken(self, twins, connect, monkeypatch):
         monkeypatch.setattr(export, "FETCHED_ROWS", 5)
-        monkeypatch.setattr("state_backends.reader.reader.FETCHED_ROWS", 5)
+        monkeypatch.setattr("tidegauge.state_backends.reader.reader.FETCHED_ROWS", 5)
         feed, conn = twins(VIEWS), connect()
         feed.commit(*pages(20))
         return feed.readers()[0].on(conn), conn

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state_backends import Count, DistinctCount, Latest, Max, Mean, Quantiles, StateSpec, Sum, TopK
-from state_backends.backends.postgres import pages as postgres_pages
-from state_backends.backends.postgres.pages import page_parameters, page_sql, shape_of
-from state_backends.errors import FilterError, OutOfReachError
-from state_backends.reader import scanning
-from state_backends.reader.bounds import check_range
-from state_backends.reader.filters import OPERATORS, Filter, check_where, narrowed
-from state_backends.table import StateTable
 from tests.state_backends.examples import examples
 from tests.state_backends.reader.test_pages import KEYS, MEASURES, PARTS, Order, pages, rows_read, scans
+from tidegauge.state_backends import Count, DistinctCount, Latest, Max, Mean, Quantiles, StateSpec, Sum, TopK
+from tidegauge.state_backends.backends.postgres import pages as postgres_pages
+from tidegauge.state_backends.backends.postgres.pages import page_parameters, page_sql, shape_of
+from tidegauge.state_backends.errors import FilterError, OutOfReachError
+from tidegauge.state_backends.reader import scanning
+from tidegauge.state_backends.reader.bounds import check_range
+from tidegauge.state_backends.reader.filters import OPERATORS, Filter, check_where, narrowed
+from tidegauge.state_backends.spec.table import StateTable
 
 # Each makes a pipeline and two states.
 fewer = examples(3)

@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from state_backends import Count, StateSpec, state_reader
-from state_backends.errors import UnknownStateError
-from state_backends.reader.reader import expiry
+from tidegauge.state_backends import Count, StateSpec, state_reader
+from tidegauge.state_backends.errors import UnknownStateError
+from tidegauge.state_backends.reader.reader import expiry
 
 HOUR = timedelta(hours=1)
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, ttl=HOUR)

@@ -5,10 +5,10 @@ from datetime import timedelta
 import datasketches as ds
 import pytest
 
-from state_backends import Count, DistinctCount, Max, Mean, StateSpec
-from state_backends.errors import FilterError, OutOfReachError, RangeTooLargeError, SpecError
-from state_backends.reader.filters import Filter
 from tests.state_backends.reader.test_history import BOTH
+from tidegauge.state_backends import Count, DistinctCount, Max, Mean, StateSpec
+from tidegauge.state_backends.errors import FilterError, OutOfReachError, RangeTooLargeError, SpecError
+from tidegauge.state_backends.reader.filters import Filter
 
 FLIGHTS = StateSpec(
     "flights",

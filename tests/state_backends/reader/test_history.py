@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from state_backends import Count, RedisBackingMap, StateReader, StateSpec, Versioned, state_reader
-from state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
-from state_backends.maintenance import compact, expire
-from state_backends.maps import MAPS
-from state_backends.reader.scanned import Published
 from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import Count, RedisBackingMap, StateReader, StateSpec, Versioned, state_reader
+from tidegauge.state_backends.errors import KeyShapeError, MovedOnError, UnknownStateError
+from tidegauge.state_backends.maintenance import compact, expire
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.reader.scanned import Published
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 BOTH = pytest.mark.parametrize("place", [0, 1], ids=["table", "redis"])

@@ -7,8 +7,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from state_backends import Count, Max, StateReader, StateSpec, state_reader
-from state_backends.errors import (
+from tests.state_backends.feed import views
+from tidegauge.state_backends import Count, Max, StateReader, StateSpec, state_reader
+from tidegauge.state_backends.errors import (
     KeyShapeError,
     MovedOnError,
     NotCommittedError,
@@ -16,8 +17,7 @@ from state_backends.errors import (
     SpecError,
     UnknownStateError,
 )
-from state_backends.reader.multi_state import StateLookup, at_one_batch
-from tests.state_backends.feed import views
+from tidegauge.state_backends.reader.multi_state import StateLookup, at_one_batch
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 TOTALS = StateSpec("totals", measures={"n": Count(), "top": Max("n", type="bigint")})

@@ -11,15 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends import Count, Max, Min, RedisBackingMap, StateSpec, Sum, state_reader
-from state_backends.backends.postgres.pages import page_parameters, page_sql, shape_of
-from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError, UnknownStateError
-from state_backends.key_bytes import KeyBytes
-from state_backends.maintenance import compact
-from state_backends.reader import scanning
-from state_backends.reader.bounds import check_after, check_range
-from state_backends.table import StateTable
 from tests.state_backends.examples import examples
+from tidegauge.state_backends import Count, Max, Min, RedisBackingMap, StateSpec, Sum, state_reader
+from tidegauge.state_backends.backends.postgres.pages import page_parameters, page_sql, shape_of
+from tidegauge.state_backends.errors import (
+    KeyShapeError,
+    NotCommittedError,
+    OutOfReachError,
+    SpecError,
+    UnknownStateError,
+)
+from tidegauge.state_backends.maintenance import compact
+from tidegauge.state_backends.reader import scanning
+from tidegauge.state_backends.reader.bounds import check_after, check_range
+from tidegauge.state_backends.spec.key_bytes import KeyBytes
+from tidegauge.state_backends.spec.table import StateTable
 
 HOUR = timedelta(hours=1)
 NOTHING = timedelta()
@@ -565,7 +571,7 @@ class TestScan:
         assert (page.txid, page.parsed()[0]["value"]) == (1, {"n": 1})
 
     def test_pages_far_in_are_found_by_their_key(self, twins, monkeypatch):
-        monkeypatch.setattr("state_backends.backends.redis.rows.CHUNK_KEYS", 5)
+        monkeypatch.setattr("tidegauge.state_backends.backends.redis.rows.CHUNK_KEYS", 5)
         feed = twins(VIEWS)
         feed.commit(*rows(VIEWS, [(f"{n:03}",) for n in range(60)]))
         _, reader = feed.readers()

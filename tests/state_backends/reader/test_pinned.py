@@ -9,14 +9,20 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from state_backends import Catalog, Count, Max, Mean, StateSpec, TopK, state_reader
-from state_backends.errors import FindingError, MovedOnError, NotCommittedError, OutOfReachError, ValueShapeError
-from state_backends.maintenance import compact, expire
-from state_backends.maps import MAPS
-from state_backends.protocols import BACKENDS
-from state_backends.reader.bounds import Range
-from state_backends.reader.pinned import export_pinned, pin, ranges, record_batches
 from tests.state_backends.feed import views
+from tidegauge.state_backends import Catalog, Count, Max, Mean, StateSpec, TopK, state_reader
+from tidegauge.state_backends.errors import (
+    FindingError,
+    MovedOnError,
+    NotCommittedError,
+    OutOfReachError,
+    ValueShapeError,
+)
+from tidegauge.state_backends.maintenance import compact, expire
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.pinned import export_pinned, pin, ranges, record_batches
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 TTL = timedelta(hours=1)

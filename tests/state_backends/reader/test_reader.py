@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends import Count, Max, Mean, PostgresBackingMap, StateReader, StateSpec, Sum, Versioned
-from state_backends.errors import KeyShapeError, SpecError, UnknownStateError
 from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import Count, Max, Mean, PostgresBackingMap, StateReader, StateSpec, Sum, Versioned
+from tidegauge.state_backends.errors import KeyShapeError, SpecError, UnknownStateError
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 FLIGHTS = StateSpec(

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from state_backends import (
+from tidegauge.state_backends import (
     Count,
     DistinctCount,
     First,
@@ -19,7 +19,7 @@ from state_backends import (
     Sum,
     state_reader,
 )
-from state_backends.errors import (
+from tidegauge.state_backends.errors import (
     KeyShapeError,
     MovedOnError,
     NotCommittedError,
@@ -27,10 +27,10 @@ from state_backends.errors import (
     SpecError,
     UnknownStateError,
 )
-from state_backends.maps import MAPS
-from state_backends.maps.updaters import Fold
-from state_backends.reader import scanning
-from state_backends.reader.scanned import json_form
+from tidegauge.state_backends.maps import MAPS
+from tidegauge.state_backends.maps.updaters import Fold
+from tidegauge.state_backends.reader import scanning
+from tidegauge.state_backends.reader.scanned import json_form
 
 HOUR = timedelta(hours=1)
 VIEWS = StateSpec(
@@ -224,7 +224,7 @@ def test_a_scan_looks_at_so_many_keys_and_says_where_there_were_more(twins, monk
 
 
 def test_a_page_is_of_one_batch_whatever_is_committed_while_it_is_read(twins, monkeypatch):
-    monkeypatch.setattr("state_backends.backends.redis.rows.CHUNK_KEYS", 3)
+    monkeypatch.setattr("tidegauge.state_backends.backends.redis.rows.CHUNK_KEYS", 3)
     feed = twins(VIEWS)
     pages = [f"p{n:02}" for n in range(10)]
     feed.commit(*(row(page, 1) for page in pages))

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends.errors import KeyShapeError
 from tests.state_backends.reader.test_history import BOTH, VIEWS, add
+from tidegauge.state_backends.errors import KeyShapeError
 
 EACH, ALL = 1e-6, 1e12
 SECOND = timedelta(seconds=1)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from state_backends import Count, StateSpec, state_reader
-from state_backends.backends.postgres import sorted_ranges
-from state_backends.errors import RangeTooLargeError
-from state_backends.reader.filters import Filter
+from tidegauge.state_backends import Count, StateSpec, state_reader
+from tidegauge.state_backends.backends.postgres import sorted_ranges
+from tidegauge.state_backends.errors import RangeTooLargeError
+from tidegauge.state_backends.reader.filters import Filter
 
 KEY = {"origin": "text", "number": "bigint"}
 PLAIN = StateSpec("plain_sorted", key=KEY, measures={"n": Count()})

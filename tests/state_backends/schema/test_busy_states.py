@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import Catalog, Changelog, Count, MemoryBackingMap, OpaqueMap, StateReader, StateSpec
-from state_backends.backends.postgres import tables
-from state_backends.backends.wrappers import LoggedMap
-from state_backends.errors import StateBusyError
-from state_backends.maintenance import compact, expire
-from state_backends.protocols import BACKENDS
-from state_backends.rebuilding import rebuild
-from state_backends.state_lock import state_lock
 from tests.state_backends.feed import views
+from tidegauge.state_backends import Catalog, Changelog, Count, MemoryBackingMap, OpaqueMap, StateReader, StateSpec
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.backends.wrappers import LoggedMap
+from tidegauge.state_backends.errors import StateBusyError
+from tidegauge.state_backends.ledger.state_lock import state_lock
+from tidegauge.state_backends.maintenance import compact, expire
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.repair.rebuilding import rebuild
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 NOTHING = timedelta()

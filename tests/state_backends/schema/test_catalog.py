@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import Jsonb
 
-from state_backends import Catalog, Changelog, Count, Max, Mean, Min, StateReader, StateSpec, Sum
-from state_backends.aggregators import AGGREGATORS
-from state_backends.backends.postgres import tables as rewrite
-from state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
-from state_backends.schema.definition import definition, from_definition
-from state_backends.types import KEY_TYPES
 from tests.state_backends.aggregators.docs_example import documented_reducer
 from tests.state_backends.examples import examples
+from tidegauge.state_backends import Catalog, Changelog, Count, Max, Mean, Min, StateReader, StateSpec, Sum
+from tidegauge.state_backends.aggregators import AGGREGATORS
+from tidegauge.state_backends.backends.postgres import tables as rewrite
+from tidegauge.state_backends.errors import SpecError, SpecMismatchError, UnknownStateError
+from tidegauge.state_backends.schema.definition import definition, from_definition
+from tidegauge.state_backends.spec.types import KEY_TYPES
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 ADDED = VIEWS.measures | {"total": Sum("x", "double precision"), "top": Max("x"), "mean": Mean("x")}

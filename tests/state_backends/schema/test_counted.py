@@ -2,10 +2,10 @@
 
 import pytest
 
-from state_backends import BatchLedger, Count, StateSpec
-from state_backends.schema.counted import CountedInput
-from state_backends.schema.swap import Swap
-from state_backends.source_input import SourceInput
+from tidegauge.state_backends import BatchLedger, Count, StateSpec
+from tidegauge.state_backends.ledger.source_input import SourceInput
+from tidegauge.state_backends.schema.counted import CountedInput
+from tidegauge.state_backends.schema.swap import Swap
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 

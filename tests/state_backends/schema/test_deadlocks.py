@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import Catalog, Count, Max, StateSpec
-from state_backends.backends.postgres import maintenance as rows
-from state_backends.maintenance import expire
-from state_backends.schema import overrides
 from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import Catalog, Count, Max, StateSpec
+from tidegauge.state_backends.backends.postgres import maintenance as rows
+from tidegauge.state_backends.maintenance import expire
+from tidegauge.state_backends.schema import overrides
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, ttl=timedelta(hours=1))
 MORE = {"n": Count(), "top": Max("x")}

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from state_backends import Catalog, Count, Max, StateSpec, Sum
-from state_backends.errors import DependentObjectsError
-from state_backends.protocols import BACKENDS
-from state_backends.schema.definition import definition
 from tests.recovery_page import message_of
+from tidegauge.state_backends import Catalog, Count, Max, StateSpec, Sum
+from tidegauge.state_backends.errors import DependentObjectsError
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.schema.definition import definition
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count(), "total": Sum("x", type="bigint")})
 LOGGED = replace(VIEWS, changelog=True)

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from state_backends import Catalog, Count, StateSpec, Sum
-from state_backends.errors import SpecMismatchError, StateGapError
-from state_backends.schema.feeding import Feeding, feeding, take_back_feeding
 from tests.recovery_page import message_of
 from tests.state_backends.feed import views
+from tidegauge.state_backends import Catalog, Count, StateSpec, Sum
+from tidegauge.state_backends.errors import SpecMismatchError, StateGapError
+from tidegauge.state_backends.schema.feeding import Feeding, feeding, take_back_feeding
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 CLICKS = StateSpec("clicks", key={"page": "text"}, measures={"n": Count()})

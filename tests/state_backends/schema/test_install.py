@@ -7,9 +7,9 @@ import pytest
 from psycopg import sql
 from psycopg.errors import UndefinedTable
 
-from state_backends.errors import SchemaVersionError, TablesBusyError
-from state_backends.schema import install as installer
-from state_backends.schema.install import install, migrations
+from tidegauge.state_backends.errors import SchemaVersionError, TablesBusyError
+from tidegauge.state_backends.schema import install as installer
+from tidegauge.state_backends.schema.install import install, migrations
 
 # The version table of databases that were installed before migrations had numbers.
 UNNUMBERED = """

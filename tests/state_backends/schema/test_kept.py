@@ -5,17 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import BatchLedger, Catalog, Count, PostgresBackingMap, StateReader, StateSpec, Sum
-from state_backends.dead_letters import DeadLetter, write_dead_letters
-from state_backends.epochs import current_epoch
-from state_backends.errors import RollBackError
-from state_backends.maintenance import compact
-from state_backends.schema.definition import definition
-from state_backends.schema.kept import Kept
-from state_backends.schema.reprocess import Phase, enter
-from state_backends.schema.swap import ROOM, Swap
 from tests.recovery_page import message_of
 from tests.state_backends.feed import views
+from tidegauge.state_backends import BatchLedger, Catalog, Count, PostgresBackingMap, StateReader, StateSpec, Sum
+from tidegauge.state_backends.dead_letters.letters import DeadLetter, write_dead_letters
+from tidegauge.state_backends.errors import RollBackError
+from tidegauge.state_backends.ledger.epochs import current_epoch
+from tidegauge.state_backends.maintenance import compact
+from tidegauge.state_backends.schema.definition import definition
+from tidegauge.state_backends.schema.kept import Kept
+from tidegauge.state_backends.schema.reprocess import Phase, enter
+from tidegauge.state_backends.schema.swap import ROOM, Swap
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 DAY = timedelta(days=1)
@@ -246,7 +246,7 @@ def test_what_is_kept_is_dropped_once_its_time_is_over_and_not_before(feed, keep
 
 def test_a_compaction_keeps_the_batches_that_a_roll_back_needs(feed, monkeypatch):
     (spec,) = feed.specs
-    monkeypatch.setattr("state_backends.maintenance.KEPT_BATCHES", 0)
+    monkeypatch.setattr("tidegauge.state_backends.maintenance.KEPT_BATCHES", 0)
     reprocess(feed, [other_meaning(spec)])
 
     list(compact(feed.conn, Catalog(feed.conn).get(spec.name), keep=timedelta()))

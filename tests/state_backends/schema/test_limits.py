@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from state_backends import Catalog, Changelog, Count, PostgresBackingMap, StateSpec, Versioned
-from state_backends.aggregators import AGGREGATORS
-from state_backends.spec import MAX_COLUMN, MAX_KEY_COLUMNS, MAX_MEASURES, MAX_PARTITIONS
-from tests.state_backends.test_spec import Wide
+from tests.state_backends.spec.test_state_spec import Wide
+from tidegauge.state_backends import Catalog, Changelog, Count, PostgresBackingMap, StateSpec, Versioned
+from tidegauge.state_backends.aggregators import AGGREGATORS
+from tidegauge.state_backends.spec.state_spec import MAX_COLUMN, MAX_KEY_COLUMNS, MAX_MEASURES, MAX_PARTITIONS
 
 
 def register(feed, spec):

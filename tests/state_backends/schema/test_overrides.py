@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import BatchLedger, Catalog, Changelog, Count, StateReader, StateSpec
-from state_backends.errors import OutOfReachError, SpecError, SpecMismatchError, UnknownStateError
-from state_backends.maintenance import expire
-from state_backends.schema.overrides import DECLARED
-from state_backends.schema.swap import Swap, shadow_name
 from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import BatchLedger, Catalog, Changelog, Count, StateReader, StateSpec
+from tidegauge.state_backends.errors import OutOfReachError, SpecError, SpecMismatchError, UnknownStateError
+from tidegauge.state_backends.maintenance import expire
+from tidegauge.state_backends.schema.overrides import DECLARED
+from tidegauge.state_backends.schema.swap import Swap, shadow_name
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, ttl=timedelta(days=10))
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

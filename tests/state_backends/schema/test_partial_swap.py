@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends import BatchLedger, Catalog, Count, StateSpec
-from state_backends.errors import SwapError
-from state_backends.schema.kept import Kept
-from state_backends.schema.partial_swap import PartialSwap
-from state_backends.schema.reprocess import Phase, enter
-from state_backends.schema.swap import ROOM, Swap
 from tests.state_backends.feed import views
+from tidegauge.state_backends import BatchLedger, Catalog, Count, StateSpec
+from tidegauge.state_backends.errors import SwapError
+from tidegauge.state_backends.schema.kept import Kept
+from tidegauge.state_backends.schema.partial_swap import PartialSwap
+from tidegauge.state_backends.schema.reprocess import Phase, enter
+from tidegauge.state_backends.schema.swap import ROOM, Swap
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 

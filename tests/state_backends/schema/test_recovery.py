@@ -5,12 +5,12 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from state_backends import Catalog, Count, StateSpec
-from state_backends.errors import DependentObjectsError, StateBusyError, TablesBusyError
-from state_backends.schema import table_locks
-from state_backends.state_lock import state_lock
 from tests.recovery_page import message_of, statements
 from tests.state_backends.feed import Feed
+from tidegauge.state_backends import Catalog, Count, StateSpec
+from tidegauge.state_backends.errors import DependentObjectsError, StateBusyError, TablesBusyError
+from tidegauge.state_backends.ledger.state_lock import state_lock
+from tidegauge.state_backends.schema import table_locks
 
 WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()})
 PARTED = replace(WORDS, partitions=2)

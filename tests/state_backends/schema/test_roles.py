@@ -13,21 +13,21 @@ import psycopg
 import pytest
 from psycopg.errors import InsufficientPrivilege
 
-from pipelines.embedded.postgres import server_programs
-from pipelines.embedded.temporary import temporary_database
-from state_backends import BatchLedger, Catalog, Count, Max, StateReader, StateSpec
-from state_backends.errors import RolesError, TablesBusyError
-from state_backends.life.move import move_to_backend, move_to_pipeline
-from state_backends.life.rename import rename_pipeline, rename_state
-from state_backends.life.retire import Retirement
-from state_backends.maintenance import compact
-from state_backends.schema import role_setup
-from state_backends.schema.former import Fate
-from state_backends.schema.kept import Kept
-from state_backends.schema.reprocess import Phase, enter
-from state_backends.schema.roles import PARTS, DjangoTables, Roles
-from state_backends.schema.swap import Swap
 from tests.state_backends.feed import Feed
+from tidegauge.pipelines.embedded.postgres import server_programs
+from tidegauge.pipelines.embedded.temporary import temporary_database
+from tidegauge.state_backends import BatchLedger, Catalog, Count, Max, StateReader, StateSpec
+from tidegauge.state_backends.errors import RolesError, TablesBusyError
+from tidegauge.state_backends.life.move import move_to_backend, move_to_pipeline
+from tidegauge.state_backends.life.rename import rename_pipeline, rename_state
+from tidegauge.state_backends.life.retire import Retirement
+from tidegauge.state_backends.maintenance import compact
+from tidegauge.state_backends.schema import role_setup
+from tidegauge.state_backends.schema.former import Fate
+from tidegauge.state_backends.schema.kept import Kept
+from tidegauge.state_backends.schema.reprocess import Phase, enter
+from tidegauge.state_backends.schema.roles import PARTS, DjangoTables, Roles
+from tidegauge.state_backends.schema.swap import Swap
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 LOGGED = replace(VIEWS, changelog=True)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from state_backends import BatchLedger, Catalog, Count, StateSpec
-from state_backends.backends.postgres import tables
-from state_backends.errors import StateBusyError
-from state_backends.schema.swap import Swap
-from state_backends.state_lock import state_lock
 from tests.state_backends.feed import views
+from tidegauge.state_backends import BatchLedger, Catalog, Count, StateSpec
+from tidegauge.state_backends.backends.postgres import tables
+from tidegauge.state_backends.errors import StateBusyError
+from tidegauge.state_backends.ledger.state_lock import state_lock
+from tidegauge.state_backends.schema.swap import Swap
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 ROWS = 40
@@ -121,7 +121,7 @@ def test_a_shadow_that_is_being_fed_is_not_dropped_by_an_abort(feed, connect):
 
 def test_a_swap_is_refused_while_a_state_is_compacted(feed, connect, monkeypatch):
     (spec,) = feed.specs
-    monkeypatch.setattr("state_backends.state_lock.PATIENCE_MS", 50)
+    monkeypatch.setattr("tidegauge.state_backends.ledger.state_lock.PATIENCE_MS", 50)
     conn = connect()
     swap = Swap(conn, feed.pipeline)
     swap.begin(feed.specs, spout="opaque")

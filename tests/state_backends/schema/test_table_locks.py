@@ -6,13 +6,13 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from state_backends import BatchLedger, Catalog, Count, Max, StateReader, StateSpec
-from state_backends.errors import TablesBusyError
-from state_backends.schema import table_locks
-from state_backends.schema.definition import definition
-from state_backends.schema.swap import Swap
-from state_backends.schema.table_locks import TableLocks, locked_tables
 from tests.state_backends.feed import views
+from tidegauge.state_backends import BatchLedger, Catalog, Count, Max, StateReader, StateSpec
+from tidegauge.state_backends.errors import TablesBusyError
+from tidegauge.state_backends.schema import table_locks
+from tidegauge.state_backends.schema.definition import definition
+from tidegauge.state_backends.schema.swap import Swap
+from tidegauge.state_backends.schema.table_locks import TableLocks, locked_tables
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 LOGGED = replace(VIEWS, changelog=True)

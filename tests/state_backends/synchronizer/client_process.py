@@ -2,8 +2,8 @@
 
 import psycopg
 
-from state_backends.synchronizer.synchronizer import StateSynchronizer
 from tests.state_backends.synchronizer.updates import apply, increment
+from tidegauge.state_backends.synchronizer.synchronizer import StateSynchronizer
 
 
 def count(url: str, name: str, times: int) -> int:

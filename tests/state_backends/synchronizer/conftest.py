@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from state_backends.synchronizer.revisioned_stream import RevisionedStream
-from state_backends.synchronizer.synchronizer import StateSynchronizer
 from tests.state_backends.synchronizer.updates import apply
+from tidegauge.state_backends.synchronizer.revisioned_stream import RevisionedStream
+from tidegauge.state_backends.synchronizer.synchronizer import StateSynchronizer
 
 
 @pytest.fixture

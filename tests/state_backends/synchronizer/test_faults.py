@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from state_backends.errors import (
+from tests.state_backends.synchronizer.updates import apply, increment
+from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered
+from tidegauge.state_backends.errors import (
     CorruptedStateError,
     InvalidLogError,
     NoInitialStateError,
     RecordTooLargeError,
 )
-from state_backends.synchronizer import revisioned_stream
-from state_backends.synchronizer.revisioned_stream import RevisionedStream
-from state_backends.synchronizer.synchronizer import StateSynchronizer
-from tests.state_backends.synchronizer.updates import apply, increment
-from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered
+from tidegauge.state_backends.synchronizer import revisioned_stream
+from tidegauge.state_backends.synchronizer.revisioned_stream import RevisionedStream
+from tidegauge.state_backends.synchronizer.synchronizer import StateSynchronizer
 
 SOON = 10  # seconds in which anything that is not stuck has happened
 

@@ -9,11 +9,13 @@ from itertools import count
 
 import pytest
 
-from state_backends import BatchLedger, Catalog
-from state_backends.batch import lock_fence
-from state_backends.errors import FencedError, PipelineHeldError
-from state_backends.synchronizer import membership
-from state_backends.synchronizer.membership import (
+from tests.state_backends.synchronizer import updates
+from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered, rows_of
+from tidegauge.state_backends import BatchLedger, Catalog
+from tidegauge.state_backends.errors import FencedError, PipelineHeldError
+from tidegauge.state_backends.ledger.batch import lock_fence
+from tidegauge.state_backends.synchronizer import membership
+from tidegauge.state_backends.synchronizer.membership import (
     HEARTBEAT_SECONDS,
     NO_MEMBERS,
     Membership,
@@ -24,9 +26,7 @@ from state_backends.synchronizer.membership import (
     members,
     read_current,
 )
-from state_backends.synchronizer.revisioned_stream import RevisionedStream
-from tests.state_backends.synchronizer import updates
-from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered, rows_of
+from tidegauge.state_backends.synchronizer.revisioned_stream import RevisionedStream
 
 
 @pytest.fixture

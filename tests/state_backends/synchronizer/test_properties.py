@@ -8,12 +8,12 @@ from uuid import uuid4
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from state_backends.synchronizer.revisioned_stream import RevisionedStream
-from state_backends.synchronizer.synchronizer import StateSynchronizer, compact_log
 from tests.state_backends.examples import examples
 from tests.state_backends.synchronizer.client_process import count
 from tests.state_backends.synchronizer.updates import GENERATORS, apply, increment
 from tests.state_backends.synchronizer.vector_tables import assert_each_row_is_answered
+from tidegauge.state_backends.synchronizer.revisioned_stream import RevisionedStream
+from tidegauge.state_backends.synchronizer.synchronizer import StateSynchronizer, compact_log
 
 SOON = 60  # seconds in which anything that is not stuck has happened
 

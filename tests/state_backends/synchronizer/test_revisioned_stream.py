@@ -1,7 +1,7 @@
 import pytest
 
-from state_backends.errors import RevisionError, TruncatedError
-from state_backends.synchronizer import revisioned_stream
+from tidegauge.state_backends.errors import RevisionError, TruncatedError
+from tidegauge.state_backends.synchronizer import revisioned_stream
 
 
 def records(entries):

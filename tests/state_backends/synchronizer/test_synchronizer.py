@@ -2,9 +2,9 @@ import threading
 
 import pytest
 
-from state_backends.errors import ContentionError, NoInitialStateError
-from state_backends.synchronizer.synchronizer import compact_log
 from tests.state_backends.synchronizer.updates import GENERATORS, apply, increment
+from tidegauge.state_backends.errors import ContentionError, NoInitialStateError
+from tidegauge.state_backends.synchronizer.synchronizer import compact_log
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from state_backends.errors import NoInitialStateError, RevisionError, TruncatedError
-from state_backends.synchronizer.revisioned_stream import RevisionedStream
-from state_backends.synchronizer.synchronizer import StateSynchronizer
 from tests.state_backends.synchronizer.updates import GENERATORS, apply
+from tidegauge.state_backends.errors import NoInitialStateError, RevisionError, TruncatedError
+from tidegauge.state_backends.synchronizer.revisioned_stream import RevisionedStream
+from tidegauge.state_backends.synchronizer.synchronizer import StateSynchronizer
 
 VECTORS = [
     vector

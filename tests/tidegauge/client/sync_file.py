@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 FOLDER = REPOSITORY / "tidegauge" / "client"
 NAMES = ("client", "state", "saved_query")

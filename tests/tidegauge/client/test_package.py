@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY
 from tests.tidegauge.client.sync_file import NAMES, blocking, without_await
 from tidegauge import client
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 SERVER = {"django", "pyspark", "psycopg", "webapp", "pipelines", "state_backends", "pyarrow", "pandas", "polars"}
 
@@ -23,7 +23,9 @@ def test_the_blocking_calls_are_the_awaiting_ones_without_await(name):
 
 
 def test_it_loads_nothing_of_the_server():
-    told = python("import sys, tidegauge.client; print(*{name.split('.')[0] for name in sys.modules})").stdout
+    names = "{name.removeprefix('tidegauge.').split('.')[0] for name in sys.modules}"
+
+    told = python(f"import sys, tidegauge.client; print(*{names})").stdout
 
     assert "httpx" in told.split()
     assert not SERVER & set(told.split())

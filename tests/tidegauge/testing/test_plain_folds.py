@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from state_backends import (
+from tidegauge.state_backends import (
     Count,
     DistinctCount,
     First,

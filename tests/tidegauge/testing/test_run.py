@@ -7,16 +7,16 @@ from decimal import Decimal
 import psycopg
 import pytest
 
-from pipelines.batch import BatchRunner
-from pipelines.errors import PipelineError
-from pipelines.operators.counts import RunningTotal
-from pipelines.pipeline import Pipeline
-from pipelines.sources.files import CsvFiles, JsonFiles, ParquetFiles, TextFiles
-from pipelines.sources.redis_streams import RedisStreams
-from pipelines.sources.simple import Rate
-from pipelines.stream import Stream
-from state_backends import Count, Last, Max, Quantiles, RetractableMin, RowCount, StateSpec, Sum
-from state_backends.errors import InputChangedError
+from tidegauge.pipelines.batch.runner import BatchRunner
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.operators.counts import RunningTotal
+from tidegauge.pipelines.sources.files.formats import CsvFiles, JsonFiles, ParquetFiles, TextFiles
+from tidegauge.pipelines.sources.redis.streams import RedisStreams
+from tidegauge.pipelines.sources.simple import Rate
+from tidegauge.state_backends import Count, Last, Max, Quantiles, RetractableMin, RowCount, StateSpec, Sum
+from tidegauge.state_backends.errors import InputChangedError
 from tidegauge.testing import Advance, Compact, Crash, DifferenceError, Expire, Replay, Restart, run
 from tidegauge.testing.plain_folds import PLAIN_FOLDS
 

@@ -2,7 +2,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from state_backends import Count, StateSpec
+from tidegauge.state_backends import Count, StateSpec
 from tidegauge.testing import State
 
 BY_DAY = StateSpec("by_day", key={"day": "date"}, measures={"orders": Count()})

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.errors import PipelineError
+from tidegauge.pipelines.errors import PipelineError
 from tidegauge.testing.steps import (
     Advance,
     Attempt,

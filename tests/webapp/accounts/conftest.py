@@ -1,7 +1,7 @@
 import pytest
 
 from tests.webapp.fixtures import connection, filled, flights, reader
-from webapp.accounts import authentication, rate_limits
+from tidegauge.webapp.accounts import authentication, rate_limits
 
 __all__ = ["connection", "filled", "flights", "reader"]
 

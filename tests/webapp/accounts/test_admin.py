@@ -6,12 +6,12 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.utils import timezone
 
-from tests.webapp.saved_queries.published import TOP, published
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.authentication import verified
-from webapp.accounts.models import ApiKey
-from webapp.accounts.services import create_api_key, revoke_api_key
-from webapp.saved_queries.services import create_version
+from tests.webapp.api.saved_queries.published import TOP, published
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.authentication import verified
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.services import create_api_key, revoke_api_key
+from tidegauge.webapp.api.saved_queries.services import create_version
 
 SECRET = re.compile(r"tmk_[0-9a-f]{8}_[\w-]{43}")
 KEYS = "/admin/api_keys/apikey/"

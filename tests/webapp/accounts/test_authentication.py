@@ -5,10 +5,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from webapp.accounts import authentication
-from webapp.accounts.authentication import is_new, verified
-from webapp.accounts.models import ApiKey
-from webapp.accounts.services import create_api_key, revoke_api_key, rotate_api_key
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.authentication import is_new, verified
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.services import create_api_key, revoke_api_key, rotate_api_key
 
 STATES = "/api/v1/states"
 

@@ -6,9 +6,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from webapp.accounts.authentication import verified
-from webapp.accounts.models import ApiKey
-from webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts.authentication import verified
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.services import create_api_key
 
 
 def create(*words):

@@ -5,9 +5,9 @@ from django.contrib.auth.models import Group, Permission, User
 from django.core.management import call_command
 from django.test import Client
 
-from webapp.accounts.services import GROUPS, create_api_key
-from webapp.celery import app
-from webapp.states.models import MaintenanceRun
+from tidegauge.webapp.accounts.services import GROUPS, create_api_key
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.celery import app
 
 STATE, PIPELINE = "flights_by_carrier", "flights"
 

@@ -10,9 +10,9 @@ from django.conf import settings
 from django.test import override_settings
 
 from tests.harness.waiting import eventually
-from webapp.accounts import leases, rate_limits
-from webapp.accounts.concurrency import Concurrency, TooManyAtOnceError
-from webapp.accounts.leases import FullError, held
+from tidegauge.webapp.accounts import leases, rate_limits
+from tidegauge.webapp.accounts.concurrency import Concurrency, TooManyAtOnceError
+from tidegauge.webapp.accounts.leases import FullError, held
 
 pytestmark = pytest.mark.usefixtures("own_connections")
 

@@ -15,12 +15,12 @@ from django.urls import clear_url_caches
 from django.utils import timezone
 
 from tests.webapp.accounts.oidc_provider import Provider, identity_provider
-from webapp import urls
-from webapp.accounts import oidc, oidc_views
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.models import OidcIdentity, Restriction
+from tidegauge.webapp import urls
+from tidegauge.webapp.accounts import oidc, oidc_views
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.models import OidcIdentity, Restriction
 
-BACKEND, PASSWORDS = "webapp.accounts.oidc.OidcBackend", "webapp.accounts.sign_in.PasswordBackend"
+BACKEND, PASSWORDS = "tidegauge.webapp.accounts.oidc.OidcBackend", "tidegauge.webapp.accounts.sign_in.PasswordBackend"
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from state_backends import Count, StateSpec
-from state_backends.errors import KeyShapeError
 from tests.webapp.committed_flights import committed_flights
-from webapp.accounts.permissions import KeyScope, OutsideError, key_scope
-from webapp.accounts.services import create_api_key
-from webapp.states.models import MaintenanceRun
+from tidegauge.state_backends import Count, StateSpec
+from tidegauge.state_backends.errors import KeyShapeError
+from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError, key_scope
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog.models import MaintenanceRun
 
 API = "/api/v1"
 STATE, OTHER, PIPELINE = "flights_by_carrier", "totals", "flights"

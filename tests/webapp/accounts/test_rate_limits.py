@@ -12,8 +12,8 @@ import redis
 from django.conf import settings
 from django.test import override_settings
 
-from webapp.accounts import rate_limits
-from webapp.accounts.rate_limits import BATCH_SECONDS, take, take_batched
+from tidegauge.webapp.accounts import rate_limits
+from tidegauge.webapp.accounts.rate_limits import BATCH_SECONDS, take, take_batched
 
 pytestmark = pytest.mark.usefixtures("own_connections")
 A_SECOND = 60

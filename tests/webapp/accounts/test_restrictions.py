@@ -6,11 +6,11 @@ import pytest
 from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.models import Restriction
-from webapp.accounts.permissions import NO_STATE, KeyScope, person_scope
-from webapp.accounts.services import rename_in_key_scopes
-from webapp.states import readers
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.models import Restriction
+from tidegauge.webapp.accounts.permissions import NO_STATE, KeyScope, person_scope
+from tidegauge.webapp.accounts.services import rename_in_key_scopes
+from tidegauge.webapp.catalog import readers
 
 CARRIER, TOTALS = "flights_by_carrier", "totals"
 

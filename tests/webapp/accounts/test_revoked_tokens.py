@@ -9,14 +9,14 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.webapp.api.checked_client import CheckedClient
-from webapp.accounts import authentication, revoked_tokens, tokens
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.authentication import verified
-from webapp.accounts.issuing import issue
-from webapp.accounts.models import ApiKey, RevokedToken
-from webapp.accounts.revoked_tokens import TooManyRevokedError, revoke_token
-from webapp.accounts.services import create_api_key
-from webapp.accounts.tokens import RefusedTokenError
+from tidegauge.webapp.accounts import authentication, revoked_tokens, tokens
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.authentication import verified
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.models import ApiKey, RevokedToken
+from tidegauge.webapp.accounts.revoked_tokens import TooManyRevokedError, revoke_token
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts.tokens import RefusedTokenError
 
 KEYS = "/admin/api_keys/apikey/"
 

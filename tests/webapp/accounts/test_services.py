@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from webapp.accounts import authentication
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.authentication import verified
-from webapp.accounts.key_options import KeyOptionError, UnknownScopeError
-from webapp.accounts.models import ApiKey
-from webapp.accounts.services import (
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.authentication import verified
+from tidegauge.webapp.accounts.key_options import KeyOptionError, UnknownScopeError
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.services import (
     KeyRevokedError,
     create_api_key,
     revoke_api_key,

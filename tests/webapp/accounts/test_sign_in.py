@@ -6,9 +6,9 @@ import pytest
 from django.core import signing
 from django.test import Client
 
-from webapp.accounts import sign_in as sign_in_module
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.sign_in import DEVICE_COOKIE
+from tidegauge.webapp.accounts import sign_in as sign_in_module
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.sign_in import DEVICE_COOKIE
 
 PASSWORD = "a long one 4 u"
 OTHER = "192.0.2.8"

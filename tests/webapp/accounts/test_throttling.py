@@ -5,10 +5,10 @@ import pytest
 from django.test import Client
 from rest_framework.settings import api_settings
 
-from webapp.accounts import authentication
-from webapp.accounts.issuing import issue
-from webapp.accounts.services import create_api_key, rotate_api_key
-from webapp.accounts.throttling import client_network
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.services import create_api_key, rotate_api_key
+from tidegauge.webapp.accounts.throttling import client_network
 
 STATES = "/api/v1/states"
 

@@ -13,14 +13,14 @@ from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
-from webapp.accounts import authentication, tokens
-from webapp.accounts.authentication import verified
-from webapp.accounts.issuing import issue
-from webapp.accounts.key_options import KeyOptionError
-from webapp.accounts.models import ApiKey
-from webapp.accounts.permissions import OutsideError
-from webapp.accounts.services import create_api_key, revoke_api_key, rotate_api_key
-from webapp.accounts.tokens import RefusedTokenError
+from tidegauge.webapp.accounts import authentication, tokens
+from tidegauge.webapp.accounts.authentication import verified
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.key_options import KeyOptionError
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.permissions import OutsideError
+from tidegauge.webapp.accounts.services import create_api_key, revoke_api_key, rotate_api_key
+from tidegauge.webapp.accounts.tokens import RefusedTokenError
 
 SCOPES = ["issue_tokens", "read"]
 

@@ -11,11 +11,11 @@ from django.utils import timezone
 from tests.harness.waiting import eventually
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.web_server import Server, all_of, asked, web_server
-from webapp.accounts import authentication, usage
-from webapp.accounts.issuing import issue
-from webapp.accounts.models import ApiKey, UsageHour
-from webapp.accounts.services import create_api_key
-from webapp.core.metrics import REGISTRY
+from tidegauge.webapp.accounts import authentication, usage
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.models import ApiKey, UsageHour
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.core.metrics import REGISTRY
 
 JFK = ["JFK", "C01"]
 QUERY = "/api/v1/states/flights_by_carrier/query"

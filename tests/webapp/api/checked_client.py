@@ -9,7 +9,7 @@ from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft202012Validator, FormatChecker
 
-from state_backends import BACKENDS
+from tidegauge.state_backends import BACKENDS
 
 
 class CheckedClient(Client):

@@ -7,9 +7,9 @@ from tests.webapp.api.large import add_large_state
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.flights import Flights
-from webapp.accounts import authentication
-from webapp.accounts.services import create_api_key
-from webapp.api import lookups
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api import lookups
 
 __all__ = ["connection", "filled", "flights", "reader"]
 

@@ -1,7 +1,7 @@
 """A state whose exports are larger than what sockets buffer, and how many snapshots are held to read it."""
 
-from state_backends import Catalog, Count, StateSpec
 from tests.webapp.flights import Flights
+from tidegauge.state_backends import Catalog, Count, StateSpec
 
 LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
 ROWS = 200_000

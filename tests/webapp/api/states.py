@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from state_backends import Catalog, PostgresBackingMap, StateSpec, Versioned
+from tidegauge.state_backends import Catalog, PostgresBackingMap, StateSpec, Versioned
 
 
 def add_state(

@@ -13,9 +13,9 @@ import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 
-from tests.webapp.saved_queries.published import SHARE, TOP, published
-from webapp.accounts.issuing import issue
-from webapp.accounts.services import create_api_key
+from tests.webapp.api.saved_queries.published import SHARE, TOP, published
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.services import create_api_key
 
 pytestmark = pytest.mark.long
 

@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from state_backends.dead_letters import DeadLetter, write_dead_letters
 from tests.webapp.api.checked_client import CheckedClient
-from webapp.accounts.services import create_api_key
+from tidegauge.state_backends.dead_letters.letters import DeadLetter, write_dead_letters
+from tidegauge.webapp.accounts.services import create_api_key
 
 GROUPS = "/pipelines/flights/dead-letters/groups"
 EXPORT = "/pipelines/flights/dead-letters/export"
@@ -154,7 +154,7 @@ class TestReplay:
         alone = keeper.ask("POST", REPLAY, {}).json()
 
         assert (nothing["code"], alone["code"]) == ("nothing_to_replay", "pipeline_not_driven")
-        assert "`python manage.py replay_dead_letters flights`" in alone["detail"]
+        assert "`tidegauge replay_dead_letters flights`" in alone["detail"]
 
     @pytest.mark.parametrize("body", [[], {"reason": 7}, {"reason": "\0"}, {"reasons": "x"}])
     def test_a_wrong_body_is_refused(self, letters, keeper, body):

@@ -6,10 +6,10 @@ import orjson
 import pytest
 from django.test import Client
 
-from webapp.accounts import authentication
-from webapp.accounts.services import create_api_key
-from webapp.api import direct
-from webapp.states.visible import UNSEEN
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api import direct
+from tidegauge.webapp.catalog.visible import UNSEEN
 
 QUERY = "/api/v1/states/flights_by_carrier/query"
 TOGETHER = "/api/v1/query"
@@ -164,7 +164,7 @@ def test_a_key_beyond_its_rate(filled, client_with, in_both_ways):
 
 
 def test_an_unexpected_error_is_a_500(filled, client_with, in_both_ways, monkeypatch):
-    monkeypatch.setattr("webapp.api.views.look_up", lambda *args: 1 / 0)
+    monkeypatch.setattr("tidegauge.webapp.api.views.look_up", lambda *args: 1 / 0)
     client = client_with()
     client.raise_request_exception = False
 

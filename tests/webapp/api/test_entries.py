@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from state_backends import Catalog, Count, StateSpec
 from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
-from webapp.api.entries import PageCursor
-from webapp.states import readers
+from tidegauge.state_backends import Catalog, Count, StateSpec
+from tidegauge.webapp.api.entries import PageCursor
+from tidegauge.webapp.catalog import readers
 
 
 def asked(api, state="flights_by_carrier", **parameters):

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from state_backends.epochs import new_epoch
 from tests.recovery_page import message_of
+from tidegauge.state_backends.ledger.epochs import new_epoch
 
 STATE = "flights_by_carrier"
 KEYS = {"keys": [["JFK", "C01"]], "measures": ["flights"]}

@@ -3,8 +3,8 @@ from django.test import Client
 
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.committed_flights import no_database
-from webapp.accounts.services import create_api_key
-from webapp.api import views
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api import views
 
 PROBLEM = "application/problem+json"
 

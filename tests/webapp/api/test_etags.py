@@ -7,14 +7,14 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from state_backends import Catalog, Count, StateSpec
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.api.states import add_state
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import BY_CARRIER
-from webapp.accounts.services import create_api_key
-from webapp.api import lookups
-from webapp.states import readers
+from tidegauge.state_backends import Catalog, Count, StateSpec
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api import lookups
+from tidegauge.webapp.catalog import readers
 
 QUERY = "/states/flights_by_carrier/query"
 BODY = {"keys": [["JFK", "C01"]]}

@@ -8,8 +8,8 @@ import subprocess
 import pyarrow as pa
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY
-from webapp.accounts.services import create_api_key
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.webapp.accounts.services import create_api_key
 
 BLOCKS = re.findall(r"```sh\n(.*?)```", (REPOSITORY / "docs" / "api.md").read_text(), re.DOTALL)
 

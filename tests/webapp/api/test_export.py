@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from state_backends import Catalog, Count, StateSpec
 from tests.webapp.redis_views import redis_views
-from webapp.states import readers
+from tidegauge.state_backends import Catalog, Count, StateSpec
+from tidegauge.webapp.catalog import readers
 
 STATE = "/states/flights_by_carrier"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from webapp.api.export import arrow_stream, csv_lines, json_lines
+from tidegauge.webapp.api.export import arrow_stream, csv_lines, json_lines
 
 COLUMNS = {
     "name": "text",

@@ -10,7 +10,7 @@ import pytest
 from tests.harness.waiting import eventually
 from tests.webapp.api.large import ROWS, snapshots
 from tests.webapp.web_server import Server, all_of, asked, connected, request
-from webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts.services import create_api_key
 
 STREAM = "/api/v1/states/large/export.csv"
 

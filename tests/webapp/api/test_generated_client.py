@@ -9,7 +9,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from tests.docs.blocks import program
 from tests.webapp.generated_client import generated_client
-from webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts.services import create_api_key
 
 pytestmark = pytest.mark.processes
 

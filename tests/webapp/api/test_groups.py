@@ -2,11 +2,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from state_backends import Count, DistinctCount, StateSpec
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
-from webapp.accounts.services import create_api_key
+from tidegauge.state_backends import Count, DistinctCount, StateSpec
+from tidegauge.webapp.accounts.services import create_api_key
 
 GROUPS = "/states/flights_by_carrier/groups"
 

@@ -4,15 +4,15 @@ from urllib.parse import urlencode
 
 import pytest
 
-from state_backends import Catalog
 from tests.webapp.api.checked_client import CheckedClient
-from webapp.accounts import authentication
-from webapp.accounts.models import ApiKey
-from webapp.accounts.services import create_api_key
-from webapp.celery import app
-from webapp.states import services
-from webapp.states.models import MaintenanceRun
-from webapp.states.visible import UNSEEN
+from tidegauge.state_backends import Catalog
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.catalog.visible import UNSEEN
+from tidegauge.webapp.celery import app
+from tidegauge.webapp.maintenance import services
 
 JFK, EWR = ["JFK", "C01"], ["EWR", "C01"]
 CARRIER = "/states/flights_by_carrier"

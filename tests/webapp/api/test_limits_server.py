@@ -12,10 +12,10 @@ import pytest
 from tests.harness.waiting import eventually
 from tests.webapp.api.large import snapshots
 from tests.webapp.web_server import Server, all_of, asked, connected, one_of, request, web_server
-from webapp.accounts.concurrency import SEARCHES, BusyError, Concurrency, TooManyAtOnceError
-from webapp.accounts.models import ApiKey
-from webapp.accounts.services import create_api_key
-from webapp.core.pools import pool_of
+from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, Concurrency, TooManyAtOnceError
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.core.pools import pool_of
 
 EXPORT = "/api/v1/states/large/export.csv"
 LOOKUP = "/api/v1/states/flights_by_carrier/query"

@@ -2,10 +2,10 @@
 
 from django.test import Client
 
-from state_backends import StateSpec
 from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
-from webapp.api import lookups
+from tidegauge.state_backends import StateSpec
+from tidegauge.webapp.api import lookups
 
 QUERY = "/states/flights_by_carrier/query"
 KEYS = {"keys": [["JFK", "C01"]], "measures": ["flights"]}

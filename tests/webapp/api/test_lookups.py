@@ -6,10 +6,10 @@ import pytest
 from django.db import connection as django_connection
 from django.test.utils import CaptureQueriesContext
 
-from state_backends import Catalog, Count, StateSpec
 from tests.webapp.api.states import add_state
 from tests.webapp.flights import BY_CARRIER, BY_HOUR, SPECS, TOTALS
-from webapp.states import readers
+from tidegauge.state_backends import Catalog, Count, StateSpec
+from tidegauge.webapp.catalog import readers
 
 QUERY = "/states/flights_by_carrier/query"
 

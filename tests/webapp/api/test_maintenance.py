@@ -9,10 +9,10 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from tests.webapp.api.checked_client import CheckedClient
-from webapp.accounts.services import create_api_key
-from webapp.celery import app
-from webapp.states import services
-from webapp.states.models import IdempotencyKey, MaintenanceRun
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog.models import IdempotencyKey, MaintenanceRun
+from tidegauge.webapp.celery import app
+from tidegauge.webapp.maintenance import services
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from state_backends import Catalog, Count, StateSpec
 from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
+from tidegauge.state_backends import Catalog, Count, StateSpec
 
 KEYS = {"keys": [["JFK", "C01"]], "measures": ["flights"]}
 

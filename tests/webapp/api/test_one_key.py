@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from state_backends import Count, StateSpec, Sum
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
-from webapp.accounts import authentication
-from webapp.accounts.services import create_api_key
+from tidegauge.state_backends import Count, StateSpec, Sum
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.services import create_api_key
 
 STATE = "/states/flights_by_carrier"
 COUNT = {"n": Count()}

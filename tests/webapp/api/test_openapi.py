@@ -4,9 +4,9 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from state_backends import BACKENDS
-from webapp.accounts.services import create_api_key
-from webapp.events.subscriptions import PARAMETERS
+from tidegauge.state_backends import BACKENDS
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.events.subscriptions import PARAMETERS
 
 
 def test_the_schema_is_valid_and_raises_no_warning(tmp_path):

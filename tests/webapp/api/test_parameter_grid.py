@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 from django.test import Client
 
-from state_backends import BatchLedger, Catalog, Changelog, Count, Max, Mean, PostgresBackingMap, StateSpec
-from state_backends.batch import lock_fence
 from tests.webapp.redis_views import redis_views
-from webapp.accounts import authentication
-from webapp.accounts.services import create_api_key
-from webapp.states import readers
+from tidegauge.state_backends import BatchLedger, Catalog, Changelog, Count, Max, Mean, PostgresBackingMap, StateSpec
+from tidegauge.state_backends.ledger.batch import lock_fence
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog import readers
 
 pytestmark = pytest.mark.long
 

@@ -4,13 +4,13 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from webapp.accounts import authentication
-from webapp.accounts.key_options import Scope
-from webapp.accounts.services import create_api_key
-from webapp.api.urls import urlpatterns
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.urls import API
 
 ARGUMENTS = {"name": "flights_by_carrier", "run_id": 1, "key": "JFK/C01", "version": 1, "token_id": "1"}
-# Each saved query declares its own parameters: tests/webapp/saved_queries.
+# Each saved query declares its own parameters: tests/webapp/api/saved_queries.
 WITH_OWN = {"saved_query", "saved_query_version"}
 
 
@@ -22,7 +22,7 @@ def owner(db) -> Client:
 
 CALLS = [
     pytest.param(method.upper(), pattern, id=f"{method} {pattern.name}")
-    for pattern in urlpatterns
+    for pattern in API
     for method in ("get", "post", "delete")
     if hasattr(pattern.callback.view_class, method) and pattern.name not in WITH_OWN
 ]

@@ -8,9 +8,9 @@ import pytest
 from django.core.exceptions import PermissionDenied
 from rest_framework.exceptions import APIException
 
-import webapp
-from webapp.api.errors import CODE_OF, code_of
-from webapp.api.problems import CODES, PROBLEMS, by_status, markdown
+from tidegauge import webapp
+from tidegauge.webapp.api.errors import CODE_OF, code_of
+from tidegauge.webapp.api.problems import CODES, PROBLEMS, by_status, markdown
 
 # Answered by code of their own, without an exception of ours.
 WITHOUT_CLASS = {
@@ -29,14 +29,14 @@ def subclasses(kind: type) -> set[type]:
 @pytest.fixture(scope="module")
 def classes() -> set[type[Exception]]:
     """The errors of webapp that Django and DRF answer as they are."""
-    for module in pkgutil.walk_packages(webapp.__path__, "webapp."):
+    for module in pkgutil.walk_packages(webapp.__path__, "tidegauge.webapp."):
         if not re.search(r"\.(management|migrations|celery|asgi|wsgi)\b", module.name):
             importlib.import_module(module.name)
     return {
         kind
         for base in (APIException, PermissionDenied)
         for kind in subclasses(base)
-        if kind.__module__.startswith("webapp.")
+        if kind.__module__.startswith("tidegauge.webapp.")
     }
 
 

@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from webapp.api.reference import type_of
+from tidegauge.webapp.api.reference import type_of
 
 HTML_ID = re.compile(r'\bid="([^"]+)"')
 SUMMARY = re.compile(r'<span class="muted">([^<]+)</span></summary>')

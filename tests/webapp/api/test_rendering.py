@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from structlog.contextvars import bind_contextvars
 
-from webapp.api.problems import problem
+from tidegauge.webapp.api.problems import problem
 
 QUERY = "/states/flights_by_carrier/query"
 GZIP = {"Accept-Encoding": "gzip"}

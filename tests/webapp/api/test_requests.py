@@ -3,7 +3,7 @@
 import pytest
 from rest_framework.exceptions import ParseError
 
-from webapp.api.requests import EntriesParameters, Query, RunsParameters, When, read_query
+from tidegauge.webapp.api.requests import EntriesParameters, Query, RunsParameters, When, read_query
 
 
 def test_null_is_as_good_as_absent_except_for_keys_and_combine(settings):

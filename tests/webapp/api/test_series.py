@@ -3,10 +3,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from state_backends.batch import record_metrics
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.redis_views import redis_views
-from webapp.accounts.services import create_api_key
+from tidegauge.state_backends.ledger.batch import record_metrics
+from tidegauge.webapp.accounts.services import create_api_key
 
 FLIGHTS = "/pipelines/flights/series"
 

@@ -2,9 +2,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends import driver_status
-from state_backends.batch import record_metrics
-from state_backends.dead_letters import DeadLetter
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.state_backends.ledger import driver_status
+from tidegauge.state_backends.ledger.batch import record_metrics
 
 
 def test_states_are_listed_with_schema_size_and_freshness(filled, api):

@@ -4,10 +4,10 @@ import orjson
 import pytest
 
 from tests.webapp.api.checked_client import CheckedClient
-from webapp.accounts import authentication
-from webapp.accounts.issuing import issue
-from webapp.accounts.models import ApiKey
-from webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.services import create_api_key
 
 JFK, EWR = ["JFK", "C01"], ["EWR", "C01"]
 CARRIER = "/states/flights_by_carrier"

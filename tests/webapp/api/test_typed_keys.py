@@ -2,9 +2,9 @@
 
 import pytest
 
-from state_backends import Count, StateSpec
-from state_backends.types import KEY_TYPES
 from tests.webapp.api.states import add_state
+from tidegauge.state_backends import Count, StateSpec
+from tidegauge.state_backends.spec.types import KEY_TYPES
 
 # SQL type to pairs: as a client sends it, as it is answered.
 WRITTEN = {

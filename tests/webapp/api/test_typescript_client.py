@@ -7,11 +7,11 @@ import httpx
 import pytest
 
 from tests.docs.blocks import blocks
+from tests.webapp.api.saved_queries.published import SHARE, published
 from tests.webapp.committed_flights import committed_flights
-from tests.webapp.saved_queries.published import SHARE, published
 from tests.webapp.typescript_client import HERE, Project
 from tests.webapp.web_server import Server
-from webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts.services import create_api_key
 
 EXAMPLE, EVENTS_EXAMPLE = (block.text for block in blocks("ts") if block.page == "generated-clients.md")
 

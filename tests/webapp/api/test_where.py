@@ -6,11 +6,11 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from state_backends import Max, StateSpec, TopK
-from state_backends.backends.postgres import pages
 from tests.webapp.api.states import add_state
 from tests.webapp.api.test_entries import keys_of
-from webapp.accounts.services import create_api_key
+from tidegauge.state_backends import Max, StateSpec, TopK
+from tidegauge.state_backends.backends.postgres import pages
+from tidegauge.webapp.accounts.services import create_api_key
 
 PATH = "/states/flights_by_carrier"
 FORMS = ("entries", "export.csv", "export.ndjson", "export.arrow")

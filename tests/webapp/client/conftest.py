@@ -10,7 +10,7 @@ from tests.webapp.client.both_clients import BOTH
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import Flights
 from tests.webapp.web_server import Server
-from webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts.services import create_api_key
 
 
 @pytest.fixture

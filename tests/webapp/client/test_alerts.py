@@ -4,7 +4,7 @@ import pytest
 from django.utils.timezone import now
 
 from tidegauge.client import RequestError, alerts
-from webapp.alerts.models import Alert, AlertRule
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule
 
 
 @pytest.fixture

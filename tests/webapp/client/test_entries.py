@@ -17,10 +17,10 @@ from tidegauge.client import (
     Run,
     StateDocument,
 )
-from webapp.accounts.services import create_api_key
-from webapp.api import answers
-from webapp.celery import app
-from webapp.states.services import run_maintenance
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api import answers
+from tidegauge.webapp.celery import app
+from tidegauge.webapp.maintenance.services import run_maintenance
 
 
 def flights_of(entries):

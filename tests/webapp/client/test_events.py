@@ -26,7 +26,7 @@ from tidegauge.client import (
     UnavailableError,
 )
 from tidegauge.client.events import Lines
-from webapp.accounts.services import create_api_key, revoke_api_key
+from tidegauge.webapp.accounts.services import create_api_key, revoke_api_key
 
 
 @pytest.fixture

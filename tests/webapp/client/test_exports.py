@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from state_backends import Count, First, Max, StateSpec, Sum
 from tests.webapp.api.states import add_state
 from tests.webapp.client.cutting_proxy import cutting_proxy
 from tests.webapp.flights import FIRST_HOUR
 from tidegauge.client import IncompleteExportError, MissingFormatError, NotFoundError, RequestError
+from tidegauge.state_backends import Count, First, Max, StateSpec, Sum
 
 LARGE = StateSpec("large", key={"k": "bigint", "name": "text"}, measures={"n": Count()})
 ROWS = 60_000

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipelines.embedded.data_dir import free_port
 from tests.harness.waiting import eventually
 from tests.soak.proxy import Proxy
 from tests.webapp.client.cutting_proxy import cutting_proxy
@@ -21,10 +20,11 @@ from tidegauge.client import (
 )
 from tidegauge.client.calls import LONGEST_PAUSE_SECONDS, Options
 from tidegauge.client.errors import OF_CODE, OF_STATUS, ApiError, Response, ServerError, error_of
-from webapp.accounts.services import create_api_key
-from webapp.api.problems import PROBLEMS
-from webapp.celery import app
-from webapp.states.models import MaintenanceRun
+from tidegauge.pipelines.embedded.data_dir import free_port
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api.problems import PROBLEMS
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.celery import app
 
 KEY = ("JFK", "C01")
 

@@ -5,10 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from state_backends import StateSpec, Sum
 from tests.webapp.api.states import add_state
 from tests.webapp.flights import FIRST_HOUR
 from tidegauge.client import InvalidArgumentError, NotFoundError, RequestError
+from tidegauge.state_backends import StateSpec, Sum
 
 
 class TestGroups:

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY
 from tests.docs.blocks import program
-from tests.webapp.saved_queries.published import TOP, published
+from tests.webapp.api.saved_queries.published import TOP, published
 from tidegauge import client as public
-from webapp.accounts.services import create_api_key
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.webapp.accounts.services import create_api_key
 
 CONNECTED = 'Client(os.environ["TIDEGAUGE_URL"], os.environ["TIDEGAUGE_API_KEY"]'
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 # What httpx needs, all of it without compiled parts.
 PACKAGES = ("httpx", "httpcore", "h11", "idna", "certifi", "anyio", "typing_extensions")

@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from tests.webapp.api.saved_queries.published import SHARE, TOP, published
 from tests.webapp.client.scripted_server import answer, scripted_server
 from tests.webapp.flights import FIRST_HOUR
-from tests.webapp.saved_queries.published import SHARE, TOP, published
 from tidegauge.client import (
     BatchGoneError,
     Entry,
@@ -23,9 +23,9 @@ from tidegauge.client import (
     RequestError,
     SavedQueryDocument,
 )
-from webapp.accounts.services import create_api_key
-from webapp.saved_queries.operations import SavedQuerySerializer
-from webapp.saved_queries.services import create_version, publish, withdraw
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api.saved_queries.operations import SavedQuerySerializer
+from tidegauge.webapp.api.saved_queries.services import create_version, publish, withdraw
 
 ALL = {
     "parameters": {"origin": {"type": "text"}},

@@ -17,7 +17,7 @@ from tidegauge.client import (
     Token,
 )
 from tidegauge.client.tokens import RETRY_SECONDS, Renewal
-from webapp.accounts.services import create_api_key, rotate_api_key
+from tidegauge.webapp.accounts.services import create_api_key, rotate_api_key
 
 KEY = ("JFK", "C01")
 REFUSED = answer(b'{"code": "token_refused"}', "401 Unauthorized")

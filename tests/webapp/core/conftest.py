@@ -1,52 +1,5 @@
-import logging
-from collections.abc import Callable, Iterator
-from io import StringIO
-from typing import Any
-
-import orjson
-import pytest
-
 from tests.webapp.fixtures import connection, filled, flights, reader
-from webapp.accounts import authentication
-from webapp.accounts.services import create_api_key
-from webapp.core import logs, system_snapshot
+from tests.webapp.logged import lines, request_lines, written
+from tests.webapp.serving.conftest import fresh_snapshot, key
 
-__all__ = ["connection", "filled", "flights", "reader"]
-
-
-@pytest.fixture(autouse=True)
-def fresh_snapshot() -> None:
-    system_snapshot.clear_cache()
-
-
-@pytest.fixture
-def key(db) -> str:
-    """The secret of an API key that may read."""
-    authentication.clear_cache()
-    return create_api_key("reader", ["read"])[1]
-
-
-@pytest.fixture
-def written(monkeypatch) -> Iterator[Callable[[], str]]:
-    """What all loggers have written during the test, from DEBUG up, in JSON lines."""
-    monkeypatch.setenv("LOG_FORMAT", "json")
-    text = StringIO()
-    handler = logging.StreamHandler(text)
-    handler.setFormatter(logs.formatter())
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    yield text.getvalue
-    root.removeHandler(handler)
-    root.setLevel(level)
-
-
-@pytest.fixture
-def lines(written) -> Callable[[], list[dict[str, Any]]]:
-    return lambda: [orjson.loads(line) for line in written().splitlines()]
-
-
-@pytest.fixture
-def request_lines(lines) -> Callable[[], list[dict[str, Any]]]:
-    return lambda: [line for line in lines() if line["logger"] == logs.REQUESTS]
+__all__ = ["connection", "filled", "flights", "fresh_snapshot", "key", "lines", "reader", "request_lines", "written"]

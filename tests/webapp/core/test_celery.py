@@ -8,9 +8,9 @@ from celery.contrib.testing.worker import start_worker
 from celery.signals import before_task_publish, task_postrun, task_prerun
 from structlog.contextvars import bound_contextvars, get_contextvars
 
-from webapp.celery import REQUEST_ID_HEADER, app
-from webapp.states import services
-from webapp.states.models import MaintenanceRun
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.celery import REQUEST_ID_HEADER, app
+from tidegauge.webapp.maintenance import services
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_lines_of_a_maintenance_run_name_run_and_state(transactional_db, lin
     with committed_flights():
         run = services.maintain_now(kind="compaction", state="totals", requested_by="ada")
 
-        logged = [line for line in lines() if line["logger"] == "webapp.states.maintenance"]
+        logged = [line for line in lines() if line["logger"] == "tidegauge.webapp.maintenance.runner"]
 
     assert run.status == MaintenanceRun.Status.DONE
     assert [(line["event"], line["run"], line["state"], line["kind"]) for line in logged] == [

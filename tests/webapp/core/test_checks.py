@@ -5,8 +5,8 @@ import re
 import pytest
 from django.core.checks import run_checks
 
-from pipelines.embedded.data_dir import REPOSITORY
-from webapp.core.checks import log_warnings
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.webapp.core.checks import log_warnings
 
 
 @pytest.fixture
@@ -49,9 +49,16 @@ def test_a_server_process_logs_the_warnings(reached, caplog):
     )
 
 
-def test_every_setting_from_the_environment_stands_in_a_document():
+def test_every_setting_from_the_environment_is_on_the_page_of_settings_and_on_the_page_that_explains_it():
     read = re.findall(r"env\.\w+\(\s*\"(\w+)\"", (REPOSITORY / "webapp" / "settings.py").read_text())
-    documents = " ".join(file.read_text() for file in (REPOSITORY / "docs").glob("*.md"))
+    pages = {file.name: file.read_text() for file in (REPOSITORY / "docs").glob("*.md")}
+    lines = [line for line in pages["settings.md"].splitlines() if line.startswith("| `")]
+    explained = {
+        name: pages[re.findall(r"\]\(([\w-]+\.md)", line)[-1]]
+        for line in lines
+        for name in re.findall(r"`([A-Z_]+)`", line)
+    }
 
     assert "TIDEGAUGE_HTTPS" in read
-    assert [name for name in read if not re.search(rf"`{name}\b", documents)] == []
+    assert [name for name in read if name not in explained] == []
+    assert [name for name in read if not re.search(rf"`{name}\b", explained[name])] == []

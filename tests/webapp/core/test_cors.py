@@ -4,9 +4,9 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from webapp.accounts import authentication
-from webapp.accounts.services import create_api_key
-from webapp.core.installation import checked_origins
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.core.installation import checked_origins
 
 PAGE, OTHER = "https://app.example", "https://other.example"
 QUERY = "/api/v1/states/flights_by_carrier/query"

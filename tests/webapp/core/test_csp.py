@@ -3,7 +3,7 @@ from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
 from tests.webapp.fixtures import connection, filled, flights, reader
-from webapp.core.csp import ContentSecurityPolicy
+from tidegauge.webapp.core.csp import ContentSecurityPolicy
 
 __all__ = ["connection", "filled", "flights", "reader"]
 

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from webapp.core.installation import database, stored_secret_key, strong_secret_key
-from webapp.core.static_files import CollectedOrNotStorage
+from tidegauge.webapp.core.installation import database, stored_secret_key, strong_secret_key
+from tidegauge.webapp.core.static_files import CollectedOrNotStorage
 
 NAMED = {"NAME": "tidegauge", "USER": "ann", "PASSWORD": "s p@ce", "HOST": "db.example", "PORT": "5433"}
 

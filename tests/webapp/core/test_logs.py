@@ -8,7 +8,7 @@ import orjson
 import pytest
 from structlog.contextvars import bound_contextvars, clear_contextvars
 
-from webapp.core import logs
+from tidegauge.webapp.core import logs
 
 
 @pytest.fixture

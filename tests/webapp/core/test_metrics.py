@@ -5,9 +5,9 @@ from django.http import HttpResponse, StreamingHttpResponse
 from django.test import RequestFactory
 
 from tests.webapp.committed_flights import committed_flights
-from webapp.core import metrics
-from webapp.core.metrics import REGISTRY
-from webapp.core.middleware import RequestObserver
+from tidegauge.webapp.core import metrics
+from tidegauge.webapp.core.metrics import REGISTRY
+from tidegauge.webapp.serving.observer import RequestObserver
 
 PHASES = ("authenticate", "parse", "query", "render")
 

@@ -8,8 +8,8 @@ import time
 import psutil
 import pytest
 
-from pipelines.embedded.data_dir import REPOSITORY
-from webapp.core import multiprocess
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.webapp.core import multiprocess
 
 # Runs one worker after another; each counts the rows it is given. Prints the metrics that the last worker renders.
 SERVICE = """
@@ -17,10 +17,10 @@ import os, subprocess, sys
 WORKER = '''
 import sys
 from pathlib import Path
-from webapp.core import multiprocess
+from tidegauge.webapp.core import multiprocess
 multiprocess.share("web", Path(sys.argv[1]))
 from prometheus_client import Gauge
-from webapp.core import metrics
+from tidegauge.webapp.core import metrics
 metrics.exported("flights", int(sys.argv[2]))
 Gauge("open_connections", "", multiprocess_mode="livesum").inc(int(sys.argv[2]))
 print(metrics.render()[0].decode())

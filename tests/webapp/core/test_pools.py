@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from webapp.core import pools
-from webapp.core.pools import Pool, PoolFullError, pool_of, turn_of
+from tidegauge.webapp.core import pools
+from tidegauge.webapp.core.pools import Pool, PoolFullError, pool_of, turn_of
 
 
 def environ(path: str, query: str = "", method: str = "GET", **headers: str) -> dict[str, str]:

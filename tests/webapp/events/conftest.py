@@ -11,9 +11,9 @@ from tests.webapp.events.events_server import Listener, events_server
 from tests.webapp.flights import Flights
 from tests.webapp.processes import HEARTBEAT_SECONDS
 from tests.webapp.web_server import Server, all_of, asked
-from webapp.accounts.services import create_api_key
-from webapp.events.deltas import EventId
-from webapp.states.models import Pipeline
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog.models import Pipeline
+from tidegauge.webapp.events.deltas import EventId
 
 
 @pytest.fixture

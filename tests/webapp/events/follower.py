@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import psycopg
 
-from state_backends import Count, StateReader, StateSpec
 from tests.state_backends.feed import Feed, views
 from tests.webapp.events.events_server import Event
-from webapp.states import readers
+from tidegauge.state_backends import Count, StateReader, StateSpec
+from tidegauge.webapp.catalog import readers
 
 
 def spec(**declared: Any) -> StateSpec:

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from state_backends.backends.guard import Attempt
-from state_backends.synchronizer.membership import members
 from tests.webapp.events.conftest import metrics_of
 from tests.webapp.events.events_server import events_server
 from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.redis_views import redis_views
 from tests.webapp.web_server import database_url
-from webapp.states import readers
+from tidegauge.state_backends.backends.guard import Attempt
+from tidegauge.state_backends.synchronizer.membership import members
+from tidegauge.webapp.catalog import readers
 
 WIDE = "x" * 1_900
 
@@ -160,8 +160,8 @@ class TestCommits:
 @pytest.mark.processes
 class TestImports:
     def test_the_process_loads_neither_spark_nor_the_pipelines(self, tmp_path):
-        heavy = "{'pyspark', 'pipelines'} & {name.partition('.')[0] for name in sys.modules}"
-        script = f"import sys, webapp.asgi; print({heavy})"
+        heavy = "{'pyspark', 'tidegauge.pipelines'} & {*sys.modules}"
+        script = f"import sys, tidegauge.webapp.asgi; print({heavy})"
         environ = {"PATH": os.environ["PATH"], "TIDEGAUGE_HOME": str(tmp_path), "DATABASE_URL": database_url()}
 
         done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)

@@ -9,11 +9,11 @@ from django.test import Client
 
 from tests.webapp.events.events_server import Listener, events_server
 from tests.webapp.processes import SESSION_ORIGIN, TOKEN_ORIGIN
-from webapp.accounts.issuing import issue
-from webapp.accounts.models import ApiKey, Restriction, UsageHour
-from webapp.accounts.revoked_tokens import revoke_token
-from webapp.accounts.services import create_api_key, revoke_api_key
-from webapp.states import readers
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.models import ApiKey, Restriction, UsageHour
+from tidegauge.webapp.accounts.revoked_tokens import revoke_token
+from tidegauge.webapp.accounts.services import create_api_key, revoke_api_key
+from tidegauge.webapp.catalog import readers
 
 STATE = "/events/states/flights_by_carrier"
 OTHER = "https://other.example"

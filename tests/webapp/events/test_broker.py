@@ -5,12 +5,12 @@ import asyncio
 import psycopg
 import pytest
 
-from state_backends.errors import UnknownStateError
-from webapp.events.broker import CommitSignals, SharedReads
-from webapp.events.deltas import Cursor, Delta, EventId, frame
-from webapp.events.stream import EventStream
-from webapp.events.subscriptions import StateSubscription
-from webapp.events.turns import Turns
+from tidegauge.state_backends.errors import UnknownStateError
+from tidegauge.webapp.events.broker import CommitSignals, SharedReads
+from tidegauge.webapp.events.deltas import Cursor, Delta, EventId, frame
+from tidegauge.webapp.events.stream import EventStream
+from tidegauge.webapp.events.subscriptions import StateSubscription
+from tidegauge.webapp.events.turns import Turns
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ from contextlib import suppress
 import pytest
 
 from tests.webapp.outside import NAMES, SCOPES, Answer, two_pipelines
-from webapp.accounts.services import create_api_key
-from webapp.events.app import VIEWS
-from webapp.events.auth import COMMITS_PATH, STATES_PATH
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.events.auth import COMMITS_PATH, STATES_PATH
+from tidegauge.webapp.serving.health import ON_EVENTS
 
 KEYS = ["", '?keys=[["near","a"]]', '?keys=[["farshop","b"]]', '?prefix=["farshop"]']
 
@@ -20,7 +20,7 @@ def world(transactional_db):
 
 def paths() -> list[str]:
     states = [f"{STATES_PATH}{name}{query}" for name in [*NAMES, "gone"] for query in KEYS]
-    return [*VIEWS, COMMITS_PATH, "/events/covert", *states]
+    return [*ON_EVENTS, COMMITS_PATH, "/events/covert", *states]
 
 
 @pytest.mark.parametrize(("scope", "words"), SCOPES)

@@ -12,11 +12,11 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends.errors import BatchOrderError
-from state_backends.maintenance import compact
 from tests.state_backends.feed import views
 from tests.webapp.events.follower import Follower, spec, views_feed
-from webapp.states import readers
+from tidegauge.state_backends.errors import BatchOrderError
+from tidegauge.state_backends.maintenance import compact
+from tidegauge.webapp.catalog import readers
 
 PAGES = ["a", "b", "c", "d"]
 BATCHES = 120

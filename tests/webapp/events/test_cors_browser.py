@@ -12,9 +12,9 @@ from playwright.sync_api import Page
 from tests.webapp.chromium import IN_A_BROWSER
 from tests.webapp.events.events_server import events_server
 from tests.webapp.web_server import Server
-from webapp.accounts import authentication
-from webapp.accounts.issuing import issue
-from webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.services import create_api_key
 
 QUERY = "/api/v1/states/flights_by_carrier/query"
 STREAM = "/events/states/flights_by_carrier"

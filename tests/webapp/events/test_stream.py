@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from state_backends.epochs import new_epoch
-from state_backends.maintenance import compact
 from tests.state_backends.feed import views
 from tests.webapp.events.conftest import epoch
 from tests.webapp.events.follower import commit, spec, views_feed
 from tests.webapp.processes import HEARTBEAT_SECONDS
+from tidegauge.state_backends.ledger.epochs import new_epoch
+from tidegauge.state_backends.maintenance import compact
 
 STATE = "/events/states/flights_by_carrier"
 

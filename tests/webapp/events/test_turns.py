@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from tests.webapp.events.test_broker import Reads, authorized, delta
-from webapp.events.broker import CommitSignals, SharedReads
-from webapp.events.stream import EventStream
-from webapp.events.subscriptions import StateSubscription
-from webapp.events.turns import SLICE, Turns
+from tidegauge.webapp.events.broker import CommitSignals, SharedReads
+from tidegauge.webapp.events.stream import EventStream
+from tidegauge.webapp.events.subscriptions import StateSubscription
+from tidegauge.webapp.events.turns import SLICE, Turns
 
 pytestmark = pytest.mark.anyio
 

@@ -25,7 +25,7 @@ from tests.webapp.pictures.album import ACCEPTED, Album, font
 from tests.webapp.pictures.camera import Look, camera
 from tests.webapp.pictures.fixed_clock import FixedClock, fixed_clock
 from tests.webapp.test_accessibility import WIDTHS
-from webapp.states.models import Driver
+from tidegauge.webapp.catalog.models import Driver
 
 BEGINNING = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 LOOKS = [Look(width, theme) for width in WIDTHS for theme in ("light", "dark")]

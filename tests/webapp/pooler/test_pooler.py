@@ -12,19 +12,20 @@ import pytest
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
-from state_backends.synchronizer.membership import members
 from tests.harness.waiting import eventually
 from tests.pgbouncer import PROGRAM, pgbouncer
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.events.events_server import events_server
 from tests.webapp.flights import Flights
 from tests.webapp.web_server import database_url, web_server
-from webapp.accounts.services import create_api_key
-from webapp.core import pooler
-from webapp.states import readers, replicas, services
-from webapp.states.management.child_process import Child
-from webapp.states.models import MaintenanceRun
-from webapp.states.replicas import Replicas
+from tidegauge.state_backends.synchronizer.membership import members
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog import readers, replicas
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.catalog.replicas import Replicas
+from tidegauge.webapp.commands.management.child_process import Child
+from tidegauge.webapp.core import pooler
+from tidegauge.webapp.maintenance import services
 
 pytestmark = [
     pytest.mark.processes,
@@ -187,7 +188,16 @@ def test_work_that_needs_a_session_is_refused_without_the_address_of_the_server(
 
 
 def worker(folder: Path, **settings: str) -> Child:
-    command = [sys.executable, "-m", "celery", "-A", "webapp", "worker", "--concurrency=1", "--without-mingle"]
+    command = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "tidegauge.webapp",
+        "worker",
+        "--concurrency=1",
+        "--without-mingle",
+    ]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"LOG_FORMAT": "text", **settings}.items():
             patch.setenv(name, value)

@@ -14,11 +14,11 @@ from tests.harness.waiting import eventually
 from tests.soak.postgres_pair import NAME, PASSWORD, Server
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.flights import Flights
-from webapp.accounts import authentication
-from webapp.accounts.services import create_api_key
-from webapp.core import system_snapshot
-from webapp.states import readers, replicas
-from webapp.states.replicas import Replicas
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog import readers, replicas
+from tidegauge.webapp.catalog.replicas import Replicas
+from tidegauge.webapp.console import system_snapshot
 
 MOST_LAG_SECONDS = 1_000.0
 

@@ -12,14 +12,14 @@ import psycopg
 import pytest
 from django.contrib.auth import get_user_model
 
-from state_backends.epochs import new_epoch
 from tests.harness.waiting import eventually
 from tests.soak.postgres_pair import Server
 from tests.webapp.redis_views import redis_views
 from tests.webapp.replicas.conftest import Cluster
-from webapp.api import lookups
-from webapp.core import metrics
-from webapp.states import readers, replica, replicas
+from tidegauge.state_backends.ledger.epochs import new_epoch
+from tidegauge.webapp.api import lookups
+from tidegauge.webapp.catalog import readers, replica, replicas
+from tidegauge.webapp.core import metrics
 
 pytestmark = pytest.mark.processes
 

@@ -15,9 +15,9 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.audit.services import record
-from webapp.core.admin import ReadOnlyAdmin
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.core.admin import ReadOnlyAdmin
 
 COLOURS = {
     "key": "warning",

@@ -2,5 +2,5 @@ from django.apps import AppConfig
 
 
 class AuditConfig(AppConfig):
-    name = "webapp.accounts.audit"
+    name = "tidegauge.webapp.accounts.audit"
     verbose_name = "Audit"

@@ -9,7 +9,7 @@ from django.db import ProgrammingError
 from django.utils import timezone
 from structlog.contextvars import get_contextvars
 
-from webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.audit.models import AuditEntry
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_backends import (
+from tests.state_backends.aggregators.docs_example import documented_reducer
+from tests.state_backends.aggregators.sql_and_lua import same
+from tests.state_backends.aggregators.test_basic import CASES, ROUNDED, partials
+from tests.state_backends.aggregators.test_sketches import EXACT, array_kll, frequent, hll, theta
+from tests.state_backends.examples import examples
+from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends import (
     Count,
     DistinctCount,
     DistinctSet,
@@ -27,14 +33,14 @@ from state_backends import (
     TopK,
     Versioned,
 )
-from state_backends.errors import KeyShapeError, NotCommittedError, OutOfReachError, SpecError, UnknownStateError
-from state_backends.spec import stored_column
-from tests.state_backends.aggregators.docs_example import documented_reducer
-from tests.state_backends.aggregators.sql_and_lua import same
-from tests.state_backends.aggregators.test_basic import CASES, ROUNDED, partials
-from tests.state_backends.aggregators.test_sketches import EXACT, array_kll, frequent, hll, theta
-from tests.state_backends.examples import examples
-from tests.state_backends.feed import let_time_pass, views
+from tidegauge.state_backends.errors import (
+    KeyShapeError,
+    NotCommittedError,
+    OutOfReachError,
+    SpecError,
+    UnknownStateError,
+)
+from tidegauge.state_backends.spec.state_spec import stored_column
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 TOTALS = StateSpec("totals", measures={"n": Count()})

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from state_backends import Changelog, Count, PostgresBackingMap, StateSpec, Sum
 from tests.state_backends.feed import arrow
+from tidegauge.state_backends import Changelog, Count, PostgresBackingMap, StateSpec, Sum
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 CATALOG = (

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from state_backends import Count, PostgresBackingMap, StateSpec
-from state_backends.maintenance import vacuum
-from state_backends.table import StateTable
 from tests.state_backends.feed import arrow
+from tidegauge.state_backends import Count, PostgresBackingMap, StateSpec
+from tidegauge.state_backends.maintenance import vacuum
+from tidegauge.state_backends.spec.table import StateTable
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 PAGES, WRITTEN = 60_000, range(0, 60_000, 2_000)

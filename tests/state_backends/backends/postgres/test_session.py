@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from state_backends import Changelog, Count, StateSpec
-from state_backends.errors import FencedError, SecondWriterError
 from tests.state_backends.feed import arrow, views
 from tests.state_backends.store_feed import StoreFeed
+from tidegauge.state_backends import Changelog, Count, StateSpec
+from tidegauge.state_backends.errors import FencedError, SecondWriterError
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
 

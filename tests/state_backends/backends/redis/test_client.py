@@ -3,8 +3,8 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from state_backends.backends.redis.client import Servers, client
-from state_backends.errors import BackendSetupError, BackendUnavailable
+from tidegauge.state_backends.backends.redis.client import Servers, client
+from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable
 
 
 def test_an_unset_address_is_refused_by_name(monkeypatch):

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from state_backends import Count, RedisBackingMap, StateSpec
-from state_backends.errors import BackendUnavailable
 from tests.state_backends.backends.own_redis import OwnCluster, follow, servers, wait_until
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed
+from tidegauge.state_backends import Count, RedisBackingMap, StateSpec
+from tidegauge.state_backends.errors import BackendUnavailable
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, backend="redis")
 MANY = views(*((f"{number:04}", 1) for number in range(2_500)))

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import redis
 
-from state_backends import Count, StateSpec
-from state_backends.backends.redis import scripts
-from state_backends.errors import BackendSetupError, BackendUnavailable, FindingError, LostBatchesError
 from tests.state_backends.backends.own_redis import follow, servers, wait_until
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed
+from tidegauge.state_backends import Count, StateSpec
+from tidegauge.state_backends.backends.redis import scripts
+from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable, FindingError, LostBatchesError
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, backend="redis")
 MANY = views(*((f"{number:04}", 1) for number in range(2_500)))

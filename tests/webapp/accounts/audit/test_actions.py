@@ -3,12 +3,13 @@
 import pytest
 from django.test import Client
 
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.services import create_api_key
-from webapp.celery import app
-from webapp.states import services
-from webapp.states.models import MaintenanceRun
-from webapp.states.services import RunFinishedError, UnfinishedRunError
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.catalog.runs import UnfinishedRunError
+from tidegauge.webapp.celery import app
+from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.maintenance.services import RunFinishedError
 
 STATE, PIPELINE = "flights_by_carrier", "flights"
 

@@ -7,9 +7,9 @@ from django.contrib.messages.storage.fallback import FallbackStorage
 from django.test import Client, RequestFactory
 from django_celery_beat.models import PeriodicTask
 
-from webapp.accounts.audit.admin import AuditedEdits
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.audit.services import record
+from tidegauge.webapp.accounts.audit.admin import AuditedEdits
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.audit.services import record
 
 AUDIT = "/admin/audit/auditentry/"
 GROUPS = "/admin/auth/group/"

@@ -5,9 +5,9 @@ from django.db import transaction
 from django.utils import timezone
 from structlog.contextvars import bound_contextvars
 
-from webapp.accounts.audit.models import AuditEntry
-from webapp.accounts.audit.services import record
-from webapp.states import services
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.maintenance import services
 
 
 @pytest.mark.django_db

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from webapp.accounts.key_options import GRACE, KeyOptionError
+from tidegauge.webapp.accounts.key_options import GRACE, KeyOptionError
 
 if TYPE_CHECKING:
-    from webapp.accounts.models import ApiKey
-    from webapp.accounts.queries import ApiKeySummary
+    from tidegauge.webapp.accounts.models import ApiKey
+    from tidegauge.webapp.accounts.queries import ApiKeySummary
 
 COLUMNS = "{0.shown_key:16} {0.name:24} {0.status:9} {1:16} {2}"
 
@@ -42,14 +42,14 @@ class Command(BaseCommand):
         acts[options["act"]](options)
 
     def _list(self, options: dict[str, Any]) -> None:
-        from webapp.accounts import queries
+        from tidegauge.webapp.accounts import queries
 
         for key in queries.api_keys():
             line = json.dumps(asdict(key), default=str) if options["json"] else _line(key)
             self.stdout.write(line)
 
     def _rotate(self, options: dict[str, Any]) -> None:
-        from webapp.accounts import services
+        from tidegauge.webapp.accounts import services
 
         key = _key(options["prefix"])
         try:
@@ -62,14 +62,14 @@ class Command(BaseCommand):
         self.stdout.write(secret)
 
     def _revoke(self, options: dict[str, Any]) -> None:
-        from webapp.accounts import services
+        from tidegauge.webapp.accounts import services
 
         key = _key(options["prefix"])
         services.revoke_api_key(key)
         self.stderr.write(f"{key} is revoked")
 
     def _revoke_token(self, options: dict[str, Any]) -> None:
-        from webapp.accounts import revoked_tokens
+        from tidegauge.webapp.accounts import revoked_tokens
 
         token_id = revoked_tokens.id_of(options["token"])
         try:
@@ -85,10 +85,10 @@ def _line(key: "ApiKeySummary") -> str:
 
 
 def _key(prefix: str) -> "ApiKey":
-    from webapp.accounts.models import ApiKey
+    from tidegauge.webapp.accounts.models import ApiKey
 
     prefix = prefix.removeprefix("tmk_").partition("_")[0]
     key = ApiKey.objects.filter(prefix=prefix).first()
     if key is None:
-        raise CommandError(f"there is no API key tmk_{prefix}_..; `manage.py api_keys list` shows them", returncode=2)
+        raise CommandError(f"there is no API key tmk_{prefix}_..; `tidegauge api_keys list` shows them", returncode=2)
     return key

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from webapp.accounts.key_options import KeyOptionError, Scope, check, checked_scopes
+from tidegauge.webapp.accounts.key_options import KeyOptionError, Scope, check, checked_scopes
 
 
 class Command(BaseCommand):
@@ -48,8 +48,8 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from error
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from webapp.accounts.queries import describe_key_scope
-        from webapp.accounts.services import create_api_key
+        from tidegauge.webapp.accounts.queries import describe_key_scope
+        from tidegauge.webapp.accounts.services import create_api_key
 
         self.check_options(options)
         key, secret = create_api_key(options["name"], **_given(options))

@@ -1,0 +1,176 @@
+"""Batch input: what a micro-batch brings, as DataFrames, with its bad lines.
+
+Each source's events are counted on the way and those that cannot be read are sorted out; the frame of every stream is
+made once, however many states read it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import groupby
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidegauge.pipelines.batch.replayed import Reader, Replayed
+from tidegauge.pipelines.declare.frames import Frames
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.rule_rows import RuledOut, SourceRows
+from tidegauge.pipelines.declare.stream import Node
+from tidegauge.pipelines.errors import BadInputError
+from tidegauge.pipelines.sources.source import Parsed, ReplayedSource, Source
+from tidegauge.pipelines.sources.ticks import Ticks
+from tidegauge.pipelines.spark.observed import Observed
+from tidegauge.state_backends.dead_letters.letters import DeadLetter
+from tidegauge.state_backends.dead_letters.replay import RawLetter
+from tidegauge.state_backends.ledger.batch import Batch
+
+# Lines that may be bad however small the batch.
+TOLERATED_BAD_LINES = 10
+
+
+class SourceEvents:
+    """What one source brought; counted by the job that reads it first."""
+
+    def __init__(self, source: Source, parsed: Parsed) -> None:
+        self.source = source
+        self._observed = Observed(parsed.rows, *_figures(parsed))
+        self.parsed = replace(parsed, rows=self._observed.frame)
+
+    @property
+    def rows(self) -> int:
+        return self._observed.figures["rows"]
+
+    @property
+    def bad(self) -> int:
+        return self._observed.figures["bad"]
+
+
+class BatchInput:
+    """The events of one micro-batch, source by source. few: whether they are so few that one task reads them.
+
+    replayed: dead letters that it reads again.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        frame: DataFrame,
+        batch: Batch,
+        *,
+        few: bool = False,
+        replayed: Sequence[RawLetter] = (),
+    ) -> None:
+        self._pipeline = pipeline
+        self._batch = batch
+        # With one partition there is nothing to shuffle before a group-by.
+        parsed = pipeline.source.split(frame.coalesce(1) if few else frame)
+        self._parts = [
+            SourceEvents(source, part)
+            for source, part in zip(pipeline.sources, parsed, strict=True)
+            if not isinstance(source, Ticks)
+        ]
+        self.events: dict[Node, DataFrame] = {part.source: part.parsed.good() for part in self._parts}
+        self._replayed = []
+        for (place, of_rule), letters in groupby(sorted(replayed, key=_kind), _kind):
+            source = self._parts[place].source if place < len(self._parts) else None
+            reader = None if source is None else self._reader(source, of_rule=of_rule)
+            again = Replayed(frame.sparkSession, source, reader, list(letters))
+            self._replayed.append(again)
+            if source is not None:
+                self.events[source] = again.joined(self.events[source], few=few)
+        self._rules: list[RuledOut] = []
+
+    @property
+    def rows(self) -> int:
+        """Everything that came, good and bad. Known once every source has been read.
+
+        Dead letters were counted when they came, and are not counted again: a reprocess reads them once.
+        """
+        return sum(part.rows for part in self._parts)
+
+    def check_first(self, frames: Frames) -> None:
+        """Read and count before any write, where writes could not be reverted or several states read a source.
+
+        Raises BadInputError.
+        """
+        self._rules = [RuledOut(stream, frames) for stream in self._pipeline.rules]
+        for part in self._parts:
+            if self._must_come_first or self._pipeline.readers_below(part.source) > 1:
+                frames.keep(part.parsed.rows)
+        if self._must_come_first:
+            for part in self._parts:
+                part.parsed.rows.count()
+            self.check()
+
+    def check(self) -> None:
+        """Raise BadInputError where too large a share cannot be read or breaks a rule."""
+        for part in self._parts:
+            rejected = self._rejected(part.source)
+            if part.bad + rejected > max(TOLERATED_BAD_LINES, part.source.max_bad_share * part.rows):
+                raise BadInputError(self._too_bad(part, rejected))
+
+    def dead_letters(self) -> Iterator[tuple[int, Iterator[DeadLetter]]]:
+        """Yield what could not be read or breaks a rule, per source that has any, with the source's place."""
+        for place, part in enumerate(self._parts):
+            if part.bad or self._rejected(part.source):
+                yield place, self._letters(part)
+
+    def failed_again(self) -> list[tuple[int, str]]:
+        """Return the replayed dead letters that cannot be read now either, or break a rule, with the reason."""
+        failed = [failed for again in self._replayed for failed in again.failed()]
+        return failed + [rejected for _, again in self._rejected_again for rejected in again]
+
+    def _letters(self, part: SourceEvents) -> Iterator[DeadLetter]:
+        if part.bad:
+            yield from part.source.dead_letters(part.parsed.rows)
+        for ruled_out in self._rules:
+            if ruled_out.source is part.source and ruled_out.number:
+                yield from ruled_out.letters(part.parsed.good())
+
+    def _rejected(self, source: Source) -> int:
+        """Return how many new rows of a source break a rule."""
+        found = sum(ruled_out.number for ruled_out in self._rules if ruled_out.source is source)
+        return found - sum(len(again) for of, again in self._rejected_again if of is source)
+
+    @cached_property
+    def _rejected_again(self) -> list[tuple[Source, list[tuple[int, str]]]]:
+        """Which replayed letters break a rule, by rule and its source."""
+        return [
+            (ruled_out.source, again.rejected(ruled_out))
+            for ruled_out in self._rules
+            for again in self._replayed
+            if again.source is ruled_out.source and ruled_out.number
+        ]
+
+    def _reader(self, source: Source, *, of_rule: bool) -> Reader | None:
+        if of_rule:
+            return SourceRows(self.events[source].schema)
+        return source if isinstance(source, ReplayedSource) else None
+
+    @property
+    def _must_come_first(self) -> bool:
+        # Only opaque rows can be reverted, and a watermark is known only when all times have been seen.
+        revertible = all(spec.kind == "opaque" for spec in self._pipeline.specs) and not self._pipeline.stores
+        return bool(self._pipeline.watermarked) or not revertible
+
+    def _too_bad(self, part: SourceEvents, rejected: int) -> str:
+        example = next(self._letters(part))
+        line = f" line {example.line_number}" if example.line_number else ""
+        counted = f"{part.bad} of {part.rows} lines of batch {self._batch.txid} cannot be read"
+        if rejected:
+            counted += f" and {rejected} break a rule"
+        return (
+            f"pipeline {self._batch.pipeline!r}: {counted}, more than the share of {part.source.max_bad_share}; the "
+            f"first: {example.source!r}{line}: {example.reason}; correct the input"
+            f"{' or the rule,' if rejected else ''} or raise max_bad_share"
+        )
+
+
+def _kind(letter: RawLetter) -> tuple[int, bool]:
+    """Return the place of a letter's source, and whether a rule has written it."""
+    return letter.place, letter.record.get("record") == SourceRows.records
+
+
+def _figures(parsed: Parsed) -> list[Column]:
+    return [F.expr("count(1) AS rows"), F.expr(f"count({parsed.bad}) AS bad" if parsed.bad else "0 AS bad")]

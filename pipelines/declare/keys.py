@@ -1,0 +1,57 @@
+"""Keys in Spark: each in its one canonical form, before rows are grouped, sorted or sent to tasks by it.
+
+Spark compares what a column holds, a store what its type means. Where two spellings of one key were two groups, two
+tasks would write one row, and each would take the other's for that of an earlier attempt.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.spark.session import spark_type
+from tidegauge.state_backends.aggregators.column import quoted
+from tidegauge.state_backends.spec.state_spec import StateSpec
+
+# Spark widens these without loss.
+WIDENS = {("int", "bigint"), ("smallint", "int"), ("smallint", "bigint"), ("float", "double"), ("int", "double")}
+
+# Key type to the canonical form of a value; the other types have one form for each value.
+CANONICAL = {
+    "uuid": "lower({0})",
+    # There are two zeros and many NaNs.
+    "double precision": "CASE WHEN isnan({0}) THEN double('NaN') ELSE {0} + 0D END",
+}
+
+
+def check_keys(keys: Mapping[str, str], events: DataFrame, spec: StateSpec) -> None:
+    """Raise PipelineError naming the first key column whose expression has another type than the state declares.
+
+    keys: key column to Spark SQL expression over the stream.
+    """
+    for name, kind in spec.key.items():
+        wanted = spark_type(kind)
+        found = events.select(F.expr(keys[name]).alias(name)).schema[name].dataType.simpleString()
+        if found != wanted and (found, wanted) not in WIDENS:
+            raise PipelineError(
+                f"state {spec.name!r}: key {name!r} is {found} in the stream and {kind} in the state; "
+                f"cast it in each(), or declare the key so"
+            )
+
+
+def canonical_key(spec: StateSpec, keys: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return key column to the Spark SQL of its value, typed as the state's and in canonical form.
+
+    keys: key column to Spark SQL expression; None: the columns of that name.
+    """
+    typed = {
+        name: f"CAST({quoted(name) if keys is None else keys[name]} AS {spark_type(kind)})"
+        for name, kind in spec.key.items()
+    }
+    return {name: CANONICAL.get(spec.key[name], "{0}").format(text) for name, text in typed.items()}
+
+
+def key_columns(spec: StateSpec, keys: Mapping[str, str] | None = None) -> list[str]:
+    """Return the same as the columns of a query, by name."""
+    return [f"{text} AS {quoted(name)}" for name, text in canonical_key(spec, keys).items()]

@@ -1,0 +1,82 @@
+"""What a pipeline leaves outside of the ledger once it is retired, and who still reads a state.
+
+Its checkpoint is a folder, its sources may be kept by a server, as a replication slot is, and who reads a state by
+`state_query` is known to the declarations alone.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tidegauge.pipelines.checkpoint.files import MARK, CheckpointPath, remove
+from tidegauge.pipelines.checkpoint.folder import LAST_BATCH, checkpoint_id, kept_checkpoint, shadow_checkpoint
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.driver.discovery import Declaration, Search, places
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.source import HeldSource
+
+# What Spark and Tidegauge write into a checkpoint. Whatever else is in the folder is not ours.
+OURS = (MARK, f".{MARK}.crc", "offsets", "commits", "sources", "state", LAST_BATCH)
+
+logger = logging.getLogger(__name__)
+
+
+def readers_of(state: str, declarations: Iterable[Declaration] | None = None) -> Iterator[str]:
+    """Yield the declared pipelines that feed a state or look up in it, in words.
+
+    declarations: the user's, by default. One that cannot be read is logged: what it reads is not known.
+    """
+    for declared in _declared() if declarations is None else declarations:
+        try:
+            pipeline = declared.pipeline()
+        except PipelineError as error:
+            logger.warning("its states are not known: %s", error)
+            continue
+        if state in {fed.name for fed in pipeline.ordered}:
+            yield f"pipeline {pipeline.name!r} ({declared}) declares it"
+        elif state in pipeline.queried:
+            yield f"pipeline {pipeline.name!r} ({declared}) looks up in it"
+
+
+def _declared() -> list[Declaration]:
+    search = Search(places())
+    for failure in search.failures:
+        logger.warning("pipelines of a module cannot be found: %s", failure)
+    return search.declarations
+
+
+def held_sources(pipeline: Pipeline) -> list[HeldSource]:
+    """Return the sources of which a server keeps something for the pipeline."""
+    return [source for source in pipeline.sources if isinstance(source, HeldSource)]
+
+
+def drop_sources(pipeline: Pipeline) -> Iterator[str]:
+    """Let servers forget what they keep for the pipeline; yields a line of each."""
+    for source in held_sources(pipeline):
+        source.drop()
+        yield f"{source}: dropped what its server kept for the pipeline"
+
+
+def drop_checkpoint(folder: CheckpointPath, bound: str | None) -> Iterator[str]:
+    """Remove the checkpoint that the ledger was bound to, with what a reprocess has put beside it.
+
+    A folder of another query stays, and so does what is not a checkpoint's.
+    """
+    if not folder.exists():
+        return
+    if bound is None or checkpoint_id(folder) != bound:
+        yield f"checkpoint {str(folder)!r}: is not the one that the ledger was bound to, and stays"
+        return
+    for beside in (shadow_checkpoint(folder), kept_checkpoint(folder)):
+        remove(beside)
+    # The id goes last: killed in between, the next call still knows the folder.
+    for name in reversed(OURS):
+        path = folder / name
+        if isinstance(path, Path) and not path.is_dir():
+            path.unlink(missing_ok=True)
+        else:
+            remove(path)
+    others = sorted(path.name for path in folder.iterdir())
+    if not others:
+        remove(folder)
+    yield f"checkpoint {str(folder)!r}: removed" + (f", but for {', '.join(others)}" if others else "")

@@ -1,0 +1,193 @@
+"""Kafka's admin client in Spark's JVM: ids of topics, where partitions begin and end, how far a query is behind.
+
+Spark asks Kafka for itself alone; what it does not say of some topics is asked here.
+"""
+
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from tidegauge.pipelines.checkpoint.files import CheckpointPath
+from tidegauge.pipelines.checkpoint.folder import committed_offset
+from tidegauge.pipelines.errors import Gap, InputLostError
+
+Topics = Sequence[str] | re.Pattern[str]
+
+# Topic to partition to offset.
+Offsets = dict[str, dict[str, int]]
+
+# A driver asks for the lag twice a second; asking Kafka costs a connection and some calls for each partition.
+REFRESH_SECONDS = 2.0
+LAG_TIMEOUT_MS = 3_000
+# Without its topics' ids a batch cannot begin, so Kafka gets as long as Spark's own consumer gives it.
+IDS_TIMEOUT_MS = 60_000
+
+
+class KafkaAdmin:
+    """Kafka's own client in Spark's JVM, for what Spark does not say of some topics. settings: named after `kafka.`.
+
+    topics: by name, or all whose whole name a pattern matches, at each question.
+    One client is kept open, since opening one takes longer than most questions.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Topics) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._settings = settings
+        self._topics = topics
+
+    def close(self) -> None:
+        if "_client" in self.__dict__:
+            self._client.close(self._jvm.java.time.Duration.ZERO)
+            del self._client
+
+    def topic_ids(self) -> dict[str, str]:
+        """Return each topic's id, which Kafka gives when it is created; none of a broker older than 2.8."""
+        ids = {topic: found.topicId() for topic, found in self._described(IDS_TIMEOUT_MS).items()}
+        none = self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID
+        return {topic: each.toString() for topic, each in ids.items() if not each.equals(none)}
+
+    def partitions(self) -> dict[str, list[int]]:
+        described = self._described(IDS_TIMEOUT_MS).items()
+        return {topic: [part.partition() for part in found.partitions()] for topic, found in described}
+
+    def earliest_and_latest(self) -> tuple[Offsets, Offsets]:
+        specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        earliest, latest = self._listed(specs.earliest(), specs.latest())
+        return earliest, latest
+
+    def offsets_at(self, ms: int) -> Offsets:
+        """Return the offset of each partition's first message of a time, or later; after the last if there is none."""
+        specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        found, latest = self._listed(specs.forTimestamp(ms), specs.latest())
+        return {
+            topic: {each: offset if offset >= 0 else latest[topic][each] for each, offset in partitions.items()}
+            for topic, partitions in found.items()
+        }
+
+    def _listed(self, *specs: Any) -> list[Offsets]:
+        kafka, jvm = self._jvm.org.apache.kafka.clients.admin, self._jvm
+        partitions = [
+            jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
+            for topic, found in self._described(LAG_TIMEOUT_MS).items()
+            for part in found.partitions()
+        ]
+        committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
+        committed = committed.timeoutMs(LAG_TIMEOUT_MS)
+        asked = [_java_map(jvm, [(partition, spec) for partition in partitions]) for spec in specs]
+        answers = [self._client.listOffsets(each, committed).all() for each in asked]
+        return [_offsets(self._within(LAG_TIMEOUT_MS, each)) for each in answers]
+
+    @cached_property
+    def _client(self) -> Any:
+        settings = _java_map(
+            self._jvm, [(name.removeprefix("kafka."), value) for name, value in self._settings.items()]
+        )
+        return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+    def _described(self, timeout_ms: int) -> dict[str, Any]:
+        options = self._jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(timeout_ms)
+        names = self._names(timeout_ms)
+        asked = self._client.describeTopics(_java_list(self._jvm, names), options).allTopicNames()
+        described = self._within(timeout_ms, asked)
+        return {topic: described[topic] for topic in names}
+
+    def _names(self, timeout_ms: int) -> Sequence[str]:
+        if not isinstance(self._topics, re.Pattern):
+            return self._topics
+        listed = self._within(timeout_ms, self._client.listTopics().names())
+        return sorted(name for name in listed if self._topics.fullmatch(name))
+
+    def _within(self, timeout_ms: int, answer: Any) -> Any:
+        """Wait for a future; a little longer than the client, whose error says more.
+
+        The client keeps to the limit of a question in most of the requests that it sends for it, but not in all.
+        """
+        return answer.get(timeout_ms + 1_000, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+
+
+class Lag:
+    """How many messages the topics hold after the offsets in a checkpoint."""
+
+    def __init__(self, admin: KafkaAdmin) -> None:
+        self._admin = admin
+        self._offsets: tuple[Offsets, Offsets] | None = None
+        self._refreshed_at = float("-inf")
+
+    def messages(self, checkpoint: CheckpointPath, place: int) -> int | None:
+        """Return how many messages were not read, or None if Kafka does not answer or the checkpoint does not say."""
+        read = committed_offset(checkpoint, place) or first_offsets(checkpoint, place)
+        available = self.earliest_and_latest()
+        if read is None or available is None:
+            return None
+        earliest, latest = available
+        return sum(
+            # Spark reads a partition that was added since from its first message on.
+            max(0, offset - read.get(topic, {}).get(partition, earliest[topic][partition]))
+            for topic, partitions in latest.items()
+            for partition, offset in partitions.items()
+        )
+
+    def earliest_and_latest(self) -> tuple[Offsets, Offsets] | None:
+        """Return the offsets of the first message of each partition and after its last; None if Kafka does not say."""
+        if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
+            try:
+                self._offsets = self._admin.earliest_and_latest()
+            except Py4JJavaError:
+                self._offsets = None
+            self._refreshed_at = time.monotonic()
+        return self._offsets
+
+
+def check_partitions(where: str, read: Offsets, earliest: Offsets, latest: Offsets) -> None:
+    """Raise InputLostError unless every message from the offsets in `read` on is there."""
+    gaps, left = [], {topic: dict(partitions) for topic, partitions in read.items()}
+    for topic, partition, offset in ((topic, *place) for topic, places in read.items() for place in places.items()):
+        first, end = (offsets.get(topic, {}).get(partition) for offsets in (earliest, latest))
+        if first is None or end is None or end < offset:
+            has = "has no such partition" if end is None else f"ends at offset {end}"
+            raise InputLostError(
+                f"{where}: {topic}/{partition} was read up to offset {offset} and {has} now: it was deleted and made "
+                "again, or lost data"
+            )
+        if first > offset:
+            gaps.append(Gap(f"{topic}/{partition}", offset, first - 1))
+            left[topic][partition] = first
+    if gaps:
+        raise InputLostError(f"{where}: Kafka no longer has {', '.join(map(str, gaps))}", gaps, left)
+
+
+def _offsets(listed: Any) -> Offsets:
+    offsets: Offsets = defaultdict(dict)
+    for entry in listed.entrySet():
+        offsets[entry.getKey().topic()][str(entry.getKey().partition())] = entry.getValue().offset()
+    return offsets
+
+
+def first_offsets(checkpoint: CheckpointPath, place: int) -> Offsets | None:
+    try:
+        text = (checkpoint / "sources" / str(place) / "0").read_text()
+        offsets: Offsets = json.loads(text.partition("\n")[2])  # the first line names the format
+    except (OSError, ValueError):
+        return None
+    return offsets
+
+
+def _java_list(jvm: Any, items: Iterable[str]) -> Any:
+    made = jvm.java.util.ArrayList()
+    for item in items:
+        made.add(item)
+    return made
+
+
+def _java_map(jvm: Any, items: Iterable[tuple[Any, Any]]) -> Any:
+    made = jvm.java.util.HashMap()
+    for key, value in items:
+        made.put(key, value)
+    return made

@@ -1,0 +1,1 @@
+"""Schema registries, and messages in their wire format."""

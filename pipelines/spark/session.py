@@ -1,0 +1,262 @@
+"""Spark for a pipeline: the session, the code that its executors need, partitions, and column types.
+
+A cluster's machines need no checkout of this project: its package travels as an archive. Spark unpacks it into a folder
+that every Python worker imports from, so that code finds the data files of the package, and byte code is kept.
+"""
+
+import atexit
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from tidegauge.pipelines.connections import MOST_WRITERS
+from tidegauge.pipelines.embedded.data_dir import PACKAGE, project_dir
+from tidegauge.pipelines.embedded.java import java_home
+from tidegauge.pipelines.errors import PipelineError, RuntimeSetupError
+from tidegauge.pipelines.spark.conf import PACKAGES_SETTING, SETTINGS
+from tidegauge.pipelines.spark.java_classes import keep_classes
+from tidegauge.pipelines.spark.jvm_log import start_java
+from tidegauge.pipelines.spark.user_conf import check_conf
+from tidegauge.pipelines.spark.versions import check_version, spark_version
+from tidegauge.state_backends.aggregators.column import quoted
+from tidegauge.state_backends.spec.types import type_of
+
+# What the executors of a cluster get: our package without these, and files of the user's with one of these suffixes.
+NOT_SHIPPED = ("__pycache__", "webapp")
+USER_SUFFIXES = (".py", ".zip", ".egg")
+
+logger = logging.getLogger(__name__)
+
+
+def start_session(
+    name: str,
+    master: str | None = None,
+    packages: Iterable[str] = (),
+    *,
+    conf: Mapping[str, str] | None = None,
+    ui_port: int | None = None,
+    modules: Iterable[str] = (),
+) -> SparkSession:
+    """Return a Spark session on the master of `spark-submit`, on `SPARK_MASTER`, or on the cores of this machine.
+
+    packages: Maven coordinates of the jars that the sources need; Spark downloads those it does not have.
+    conf: settings of the user's (see check_conf). ui_port: where Spark's pages are served, if they are.
+    modules: of the user's pipelines. On a cluster the executors get their packages from the working directory, this
+    project's code, and the files that `SPARK_PYFILES` names. Their Python, `PYSPARK_PYTHON` or the path of this
+    process's, must exist on every machine, with requirements.txt installed.
+    `SPARK_SHUFFLE_PARTITIONS`: the number of tasks that group a batch.
+    Raises RuntimeSetupError if no suitable Java is found, if a variable or setting is invalid, or if Spark does not
+    start with the packages.
+    """
+    check_version()
+    conf = check_conf(conf or {})
+    master = master or _submitted_to() or os.environ.get("SPARK_MASTER") or f"local[{_cores()}]"
+    local = is_local(master)
+    partitions, files = _shuffle_partitions(local), user_files()
+    _set_environment(local)
+    coordinates = ",".join(sorted({*packages, *filter(None, conf.get(PACKAGES_SETTING, "").split(","))}))
+    settings = {"spark.master": master, "spark.app.name": name, "spark.sql.shuffle.partitions": str(partitions)}
+    settings |= {**SETTINGS, **conf}
+    settings |= {PACKAGES_SETTING: coordinates} if coordinates else {}
+    settings |= {"spark.ui.enabled": "true", "spark.ui.port": str(ui_port)} if ui_port is not None else {}
+    session = _create(settings, coordinates)
+    keep_classes(session.sparkContext._jvm)
+    if ui_port is not None:
+        logger.info("Spark's pages are at %s", session.sparkContext.uiWebUrl)
+    if not local:
+        ship(session.sparkContext, [*files, *project_code(modules)])
+    session.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    return session
+
+
+def is_local(master: str) -> bool:
+    """Return whether a master runs its tasks on this machine, with this process's files."""
+    return master == "local" or master.startswith("local[")
+
+
+def _submitted_to() -> str | None:
+    """Return the master that `spark-submit` was given: it has started Java already, and its settings hold."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return None
+    SparkContext._ensure_initialized()
+    return SparkConf().get("spark.master")
+
+
+def _shuffle_partitions(local: bool) -> int:
+    given = os.environ.get("SPARK_SHUFFLE_PARTITIONS", "")
+    if given and not (given.isdecimal() and int(given)):
+        raise RuntimeSetupError(f"SPARK_SHUFFLE_PARTITIONS: {given!r} is not a number of tasks; set it to 1 or more")
+    return int(given) if given else _cores() if local else MOST_WRITERS
+
+
+def _cores() -> int:
+    return os.cpu_count() or 2
+
+
+def _set_environment(local: bool) -> None:
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if local or not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    if local:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        # Python workers import what the driver does: this checkout, and what is in the working folder.
+        paths = dict.fromkeys([str(project_dir()), str(Path.cwd()), os.environ.get("PYTHONPATH")])
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+
+def _create(settings: dict[str, str], packages: str) -> SparkSession:
+    try:
+        start_java(SparkConf().setAll(list(settings.items())))
+        with _own_interrupt():
+            return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+    except PySparkRuntimeError as error:
+        if not packages:
+            raise
+        raise RuntimeSetupError(
+            f"Spark did not start with the packages {packages}; if the log above says that they were not found, "
+            "give the source others by `packages=`, or put their jars on Spark's class path and pass `packages=()`"
+        ) from error
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep the handler that a program has set for Ctrl-C: Spark's cancels all jobs, and so the batch that would end."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if handler is not signal.default_int_handler and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+
+
+def ship(context: SparkContext, files: Iterable[Path] = ()) -> None:
+    """Send our package to the executors, and code of the user's: modules, zips of packages, and packages."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegauge-code-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for path in [PACKAGE, *files]:
+        if path.is_dir():
+            # What follows the `#` is the name of the folder that Spark unpacks the archive into.
+            context.addArchive(f"{pack(path, folder)}#{path.name}")
+        else:
+            context.addPyFile(str(path))
+
+
+def project_code(modules: Iterable[str], folder: Path | None = None) -> list[Path]:
+    """Return the packages, and the modules beside them, of the working directory that modules belong to."""
+    folder = folder or Path.cwd()
+    names = sorted({module.partition(".")[0] for module in modules} - {PACKAGE.name})
+    found = [path for name in names for path in (folder / name, folder / f"{name}.py")]
+    return [path for path in found if path.is_dir() or path.is_file()]
+
+
+def pack(package: Path, folder: Path) -> Path:
+    """Return a new zip in `folder` with a package's code and data files, without its byte code."""
+    unwanted = NOT_SHIPPED if package == PACKAGE else NOT_SHIPPED[:1]
+    packed = shutil.copytree(package, folder / package.name, ignore=shutil.ignore_patterns(*unwanted))
+    return Path(shutil.make_archive(str(packed), "zip", packed))
+
+
+def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Return the files that `SPARK_PYFILES` names, separated by commas.
+
+    Raises RuntimeSetupError for a file that does not exist or is neither a module nor a zip of packages.
+    """
+    files = [Path(name.strip()) for name in environ.get("SPARK_PYFILES", "").split(",") if name.strip()]
+    for file in files:
+        if file.suffix not in USER_SUFFIXES or not file.is_file():
+            raise RuntimeSetupError(
+                f"SPARK_PYFILES: {str(file)!r} is not an existing {', '.join(USER_SUFFIXES)} file; "
+                "name modules, or zips of packages, separated by commas"
+            )
+    return files
+
+
+def at_most(partitions: int, rows: DataFrame) -> DataFrame:
+    """Return the rows in at most `partitions` partitions, where a task of each will hold a connection."""
+    # Planning is most of the time of a small batch, so no step is added where there cannot be more partitions.
+    return rows.coalesce(partitions) if most_tasks(rows.sparkSession) > partitions else rows
+
+
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """Return the rows of a frame for queries of a session, which see no more of how they are computed.
+
+    They are computed with the settings of their own session.
+    """
+    rows = frame._jdf.queryExecution().toRdd()
+    return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), session)
+
+
+def plan_nodes(frame: DataFrame) -> Iterator[Any]:
+    """Yield the nodes of a frame's analysed plan, those of Spark itself, from the top."""
+    waiting = [frame._jdf.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        children = node.children()
+        waiting += [children.apply(place) for place in range(children.size())]
+
+
+def most_tasks(spark: SparkSession) -> int:
+    """Return how many tasks of a stage may run at once, at most."""
+    return max(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
+
+
+def spark_type(sql_type: str) -> str:
+    """Return the Spark type of a PostgreSQL type."""
+    return type_of(sql_type).spark
+
+
+def struct_type(columns: Mapping[str, str]) -> StructType:
+    """Return the schema of columns, name to Spark type. Raises PipelineError naming a column with an unknown type."""
+    schema = StructType()
+    for name, kind in columns.items():
+        try:
+            schema = schema.add(name, data_type(kind))
+        except Exception as error:
+            raise PipelineError(f"column {name!r}: {kind!r} is not a Spark type, as `bigint` or `string`") from error
+    return schema
+
+
+@cache
+def data_type(kind: str) -> DataType:
+    """Return the Spark type of that name."""
+    # Cached, since Spark's parser is a call into Java.
+    return DataType.fromDDL(kind)
+
+
+def sql_of_type(kind: DataType) -> str:
+    """Return a type as Spark SQL reads it, with every name quoted."""
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{quoted(field.name)}: {sql_of_type(field.dataType)}' for field in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{sql_of_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{sql_of_type(kind.keyType)}, {sql_of_type(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """Return the Arrow schema of columns, name to Spark type."""
+    return as_arrow(struct_type(columns))
+
+
+def as_arrow(schema: StructType) -> pa.Schema:
+    # Before Spark 4.2, UTC is what it always takes.
+    options: dict[str, Any] = {"timezone": "UTC"} if spark_version() >= (4, 2) else {}
+    return to_arrow_schema(schema, **options)

@@ -1,0 +1,189 @@
+"""Spark's data source "tidegauge": a state as a DataFrame, one whole batch of it whatever is committed meanwhile.
+
+    spark.read.format("tidegauge").option("state", "orders_by_day").load()
+
+The batch is pinned when the DataFrame is made (`load`), and every task of every job over it reads the state as of that
+batch, with a transaction of its own (see state_backends/reader/pinned.py). Rows travel as Arrow batches.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tidegauge.pipelines.connections import connect
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.state_backends import Catalog, StateSpec, state_reader
+from tidegauge.state_backends.aggregators.column import quoted
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.reader.bounds import Range, check_measures, check_range
+from tidegauge.state_backends.reader.pinned import PinnedBatch, export_pinned, pin, ranges, record_batches
+from tidegauge.state_backends.reader.reader import columns_of
+from tidegauge.state_backends.spec.types import NUMERIC, TYPES, type_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEFAULT_PARTITIONS = 4
+MOST_PARTITIONS = 1_000
+
+OPTIONS = ("state", "dsn", "as_of", "measures", "prefix", "start", "stop", "partitions", "modules")
+
+
+@dataclass(frozen=True)
+class StateRead:
+    """What one DataFrame reads: a state at a batch. It travels to every task."""
+
+    dsn: str = field(repr=False)
+    spec: StateSpec
+    batch: PinnedBatch
+    measures: Sequence[str]
+    bounds: Range
+    partitions: int
+    modules: Sequence[str] = ()
+
+    @property
+    def ddl(self) -> str:
+        """The schema as Spark SQL: key columns, then measures."""
+        columns = columns_of(self.spec, list(self.measures))
+        return ", ".join(f"{quoted(name)} {spark_type(kind)}" for name, kind in columns.items())
+
+    def ranges(self) -> list[Range]:
+        """Return the parts that tasks read."""
+        _import(self.modules)
+        with connect(self.dsn, f"read {self.spec.name}") as conn:
+            keys = BACKENDS[self.spec.backend].split_keys(conn, self.spec, self.partitions)
+        return ranges(self.spec, keys, self.bounds)
+
+    def rows(self, part: Range, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+        _import(self.modules)
+        with connect(self.dsn, f"read {self.spec.name} {self.batch.txid}") as conn:
+            # Spark reads as fast as what follows, and that may take any time.
+            conn.execute("SET statement_timeout = 0")
+            export = export_pinned(state_reader(conn, self.spec), conn, self.batch, part, self.measures)
+            yield from record_batches(export, conn, self.batch, schema)
+
+
+class TidegaugeDataSource(DataSource):
+    """`spark.read.format("tidegauge")`. Options: see docs/read-from-spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidegauge"
+
+    def schema(self) -> str:
+        # Spark keeps this object from here on, so all its readers read the same batch.
+        self._read = opened(self.options)
+        return self._read.ddl
+
+    def reader(self, schema: StructType) -> "StateRows":
+        if not hasattr(self, "_read"):
+            raise PipelineError(
+                "format 'tidegauge' has a schema of its own: leave out .schema(..), and name what to read in the "
+                "option 'measures'"
+            )
+        return StateRows(self._read, schema)
+
+
+@dataclass
+class Part(InputPartition):
+    range: Range
+
+
+class StateRows(DataSourceReader):
+    """Reads the parts of one StateRead."""
+
+    def __init__(self, read: StateRead, schema: StructType) -> None:
+        self.read_ = read
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> list[InputPartition]:
+        return [Part(part) for part in self.read_.ranges()]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        assert isinstance(partition, Part)
+        return self.read_.rows(partition.range, self._schema)
+
+
+def opened(options: Mapping[str, str]) -> StateRead:
+    """Return what the options ask for, pinned to its batch.
+
+    Raises PipelineError for an option that is missing or wrong, and what `pin` raises.
+    """
+    _check_names(options)
+    dsn = options.get("dsn") or os.environ.get("DATABASE_URL", "")
+    if not dsn:
+        raise PipelineError("option 'dsn' is missing; set it, or DATABASE_URL, to the address of Tidegauge's database")
+    state = options.get("state", "")
+    if not state:
+        raise PipelineError("option 'state' is missing; set it to the name of the state to read")
+    _import(modules := _names(options.get("modules")))
+    with connect(dsn, f"read {state}") as conn:
+        batch = pin(conn, state, _as_of(options.get("as_of")))
+        spec = Catalog(conn).get(state)
+    measures = check_measures(spec, _names(options.get("measures")) or None)
+    bounds = check_range(spec, *(_key(options, name) for name in ("prefix", "start", "stop")))
+    partitions = _partitions(options.get("partitions"))
+    return StateRead(dsn, spec, batch, list(dict.fromkeys(measures)), bounds, partitions, modules)
+
+
+def spark_type(sql_type: str) -> str:
+    """Return the type of a column in the DataFrame; text for a type that only PostgreSQL has."""
+    return type_of(sql_type).spark if sql_type in TYPES or NUMERIC.fullmatch(sql_type) else "string"
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    for name in options:
+        # Spark adds `path` for load(path).
+        if name.lower() not in OPTIONS:
+            raise PipelineError(f"option {name!r} is not one of format 'tidegauge': {', '.join(OPTIONS)}")
+
+
+def _as_of(text: str | None) -> int | datetime | None:
+    if text is None:
+        return None
+    if text.isdecimal():
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise PipelineError(
+            f"option 'as_of': {text!r} is neither a batch nor a time; write 57, or 2013-01-01T05:00:00+00:00"
+        )
+    return at
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _import(modules: Sequence[str]) -> None:
+    """Import the user's modules, which register aggregators and backends of their own."""
+    for module in modules:
+        import_module(module)
+
+
+def _key(options: Mapping[str, str], name: str) -> Any:
+    try:
+        return json.loads(options[name]) if name in options else None
+    except json.JSONDecodeError:
+        raise PipelineError(
+            f'option {name!r}: {options[name]!r} is not JSON; write the first parts of a key, as ["JFK", 2]'
+        ) from None
+
+
+def _partitions(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PARTITIONS
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_PARTITIONS:
+        raise PipelineError(f"option 'partitions': {text!r} is not a number from 1 to {MOST_PARTITIONS}")
+    return int(text)

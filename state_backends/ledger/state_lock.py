@@ -1,0 +1,219 @@
+"""State lock: one work at a time on a state's tables, so that no two of them undo each other.
+
+A state has live tables (the rows, view and changelog that are read) and shadow tables, which are filled to replace
+them. A work locks one of the two, or both; two works exclude each other where they lock the same tables:
+
+    work         live  shadow  what it does
+    declaration   x            adds measures, drops a changelog, replaces the view in place
+    migration     x      x     copies the live tables into the shadow and swaps: neither may change meanwhile
+    reprocess            x     fills the shadow from the input, for hours: the live tables are fed and trimmed as ever
+    swap          x            puts the shadow of a reprocess in place, or takes it back; its owner holds the shadow
+    rebuild       x            writes the rows again, from the changelog
+    retirement    x      x     archives or drops the rows, renames the tables, or moves the rows elsewhere
+    rewind        x            takes rows and changelog back to an earlier batch
+    compaction    x            deletes entries and tombstones: under a copy of the changelog it revived removed keys
+    expiry        x            deletes expired rows
+
+Batches are not works: who may write them is the ledger's business, and a work that must not meet one holds the
+pipeline. The locks are advisory locks of the session, so they end with it, however it ends. A row in
+`tidegauge.state_work` says whose they are; it may outlive a killed holder, but not the next one, whose token replaces
+the former token. So the token tells whether a shadow is still what its owner has filled (see `check_owner`).
+"""
+
+import os
+import secrets
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+
+import psycopg
+
+from tidegauge.state_backends.errors import StateBusyError
+
+# What keeps the locks of one name apart; the ledger's is 7103845. In the order in which they are taken: the owner of a
+# shadow waits for the live tables, and nobody who holds the live tables waits for a shadow.
+LOCK_CLASSES = {"shadow": 7103847, "live": 7103846}
+
+# How long a work waits for another: maintenance makes room after its page, in well under a second.
+PATIENCE_MS = 30_000
+
+WORKS: dict[str, Sequence[str]] = {
+    "declaration": ["live"],
+    "migration": ["shadow", "live"],
+    "reprocess": ["shadow"],
+    "swap": ["live"],
+    "rebuild": ["live"],
+    "retirement": ["shadow", "live"],
+    "rewind": ["live"],
+    "compaction": ["live"],
+    "expiry": ["live"],
+    "audit": ["live"],
+}
+
+# A number of 64 bits: a lock in two parts leaves 32 bits for the name, which two of 77,000 names share by even odds.
+LOCK = "SELECT pg_advisory_lock(hashtextextended(%(name)s, %(lock_class)s))"
+UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%(name)s, %(lock_class)s))"
+
+# A process of the previous release, which may still be running, takes a lock in two parts. Each of ours shares that
+# lock, which keeps such a process out and lets the others in. It can go once no such process can be running.
+SHARE_FORMER = "SELECT pg_advisory_lock_shared(%(lock_class)s, hashtext(%(name)s))"
+UNSHARE_FORMER = "SELECT pg_advisory_unlock_shared(%(lock_class)s, hashtext(%(name)s))"
+
+# A session that takes a lock twice gets it twice, and two works of one session exclude each other, too.
+IS_MINE = """
+SELECT EXISTS (SELECT FROM tidegauge.lock_sessions(%(lock_class)s, %(name)s) l
+WHERE l.granted AND l.pid = pg_backend_pid())
+"""
+
+IS_AWAITED = "SELECT EXISTS (SELECT FROM tidegauge.lock_sessions(%(lock_class)s, %(name)s) l WHERE NOT l.granted)"
+
+RECORD = """
+INSERT INTO tidegauge.state_work AS w (state, tables, work, token, host, pid, backend_pid, since)
+VALUES (%(state)s, %(tables)s, %(work)s, %(token)s, %(host)s, %(pid)s, pg_backend_pid(), clock_timestamp())
+ON CONFLICT (state, tables) DO UPDATE SET work = excluded.work, token = excluded.token, host = excluded.host,
+pid = excluded.pid, backend_pid = excluded.backend_pid, since = excluded.since
+"""
+
+
+@dataclass(frozen=True)
+class StateWork:
+    """A work that holds its locks. name: a key of WORKS. token: random, of this time that the locks were taken."""
+
+    conn: psycopg.Connection
+    state: str
+    name: str
+    token: str
+
+    def is_awaited(self) -> bool:
+        """Return whether another work waits for this one. Maintenance stops then: it can go on later."""
+        return any(_ask(self.conn, IS_AWAITED, self.state, tables) for tables in WORKS[self.name])
+
+
+@contextmanager
+def state_lock(conn: psycopg.Connection, state: str, work: str, *, patience_ms: int = 1) -> Iterator[StateWork]:
+    """Hold the locks of a work on a state until the end of the context, or of the session.
+
+    conn: in autocommit mode, outside of a transaction. state: need not be registered yet. work: a key of WORKS.
+    patience_ms: how long to wait for a work that holds the live tables; a shadow that is in use is not waited for.
+    Raises StateBusyError, which names the other work, its host, pid and since when.
+    """
+    taken = StateWork(conn, state, work, secrets.token_hex(8))
+    held: list[str] = []
+    try:
+        for tables in WORKS[work]:
+            _take(taken, tables, patience_ms if tables == "live" else 1)
+            held.append(tables)
+            _record(taken, tables)
+        yield taken
+    finally:
+        # A session that has ended holds nothing.
+        with suppress(psycopg.OperationalError, psycopg.InterfaceError):
+            for tables in reversed(held):
+                _release(taken, tables)
+
+
+@contextmanager
+def state_locks(conn: psycopg.Connection, states: Iterable[str], work: str) -> Iterator[None]:
+    """Hold the locks of a work on several states, each taken as by `state_lock` within PATIENCE_MS.
+
+    In the order of the names, so two such works do not wait for each other.
+    """
+    with ExitStack() as locks:
+        for state in sorted(states):
+            locks.enter_context(state_lock(conn, state, work, patience_ms=PATIENCE_MS))
+        yield
+
+
+def lock_unless(
+    held: StateWork | None, conn: psycopg.Connection, state: str, work: str
+) -> AbstractContextManager[StateWork]:
+    """Return a context that holds the locks of a work: those that the caller holds, or else its own."""
+    return nullcontext(held) if held is not None else state_lock(conn, state, work)
+
+
+def take_session_lock(conn: psycopg.Connection, lock_class: int, name: str, patience_ms: int) -> bool:
+    """Take the advisory lock of a name for the session, within `patience_ms`. Returns whether it was taken."""
+    lock, shares = {"lock_class": lock_class, "name": name}, False
+    try:
+        with conn.transaction():
+            before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
+            conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
+            # Locks of the session: they are still held after this transaction.
+            conn.execute(SHARE_FORMER, lock)
+            shares = True
+            conn.execute(LOCK, lock)
+            # If the caller has a transaction open, its time-out must be as before.
+            conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
+    except psycopg.errors.LockNotAvailable:
+        if shares:
+            conn.execute(UNSHARE_FORMER, lock)
+        return False
+    return True
+
+
+def release_session_lock(conn: psycopg.Connection, lock_class: int, name: str) -> None:
+    """Release what `take_session_lock` has taken, once. The end of the session does the same."""
+    for unlock in (UNLOCK, UNSHARE_FORMER):
+        conn.execute(unlock, {"lock_class": lock_class, "name": name})
+
+
+def check_owner(conn: psycopg.Connection, state: str, token: str) -> None:
+    """Check that no other work has owned the state's shadow since `token` took it; nor will until the transaction ends.
+
+    Call it in the transaction that swaps the shadow. Raises StateBusyError.
+    """
+    found = conn.execute(
+        "SELECT token FROM tidegauge.state_work WHERE state = %s AND tables = 'shadow' FOR SHARE", [state]
+    ).fetchone()
+    if found is None or found[0] != token:
+        other, whose = holder(conn, state, "shadow")
+        raise StateBusyError(
+            f"state {state!r}: its shadow tables were taken over by {whose}, so what they held is void; try again",
+            other,
+        )
+
+
+def holder(conn: psycopg.Connection, state: str, tables: str) -> tuple[str, str]:
+    """Return which work has a state's tables, or had them last, and whose it is, for a message."""
+    row = conn.execute(
+        "SELECT work, host, pid, since FROM tidegauge.state_work WHERE state = %s AND tables = %s", [state, tables]
+    ).fetchone()
+    if row is None:
+        return "", "a work that has just ended"
+    return row[0], f"{row[0]} on host {row[1]!r}, pid {row[2]}, since {row[3]:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _take(work: StateWork, tables: str, patience_ms: int) -> None:
+    lock_class, mine = LOCK_CLASSES[tables], _ask(work.conn, IS_MINE, work.state, tables)
+    if mine or not take_session_lock(work.conn, lock_class, work.state, patience_ms):
+        other, whose = holder(work.conn, work.state, tables)
+        raise StateBusyError(
+            f"state {work.state!r}: {work.name} cannot begin, its {tables} tables are held by {whose}; try again when "
+            "that has ended",
+            other,
+        )
+
+
+def _record(work: StateWork, tables: str) -> None:
+    work.conn.execute(
+        RECORD,
+        {
+            "state": work.state,
+            "tables": tables,
+            "work": work.name,
+            "token": work.token,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        },
+    )
+
+
+def _release(work: StateWork, tables: str) -> None:
+    work.conn.execute("DELETE FROM tidegauge.state_work WHERE state = %s AND token = %s", [work.state, work.token])
+    release_session_lock(work.conn, LOCK_CLASSES[tables], work.state)
+
+
+def _ask(conn: psycopg.Connection, question: str, state: str, tables: str) -> bool:
+    row = conn.execute(question, {"name": state, "lock_class": LOCK_CLASSES[tables]}).fetchone()
+    return bool(row and row[0])

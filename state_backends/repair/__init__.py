@@ -1,0 +1,1 @@
+"""Bringing a state and its ledger together again: audit, rebuild, resume, rewind."""

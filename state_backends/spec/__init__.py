@@ -1,0 +1,1 @@
+"""What a state is: its key, measures, types and table."""

@@ -1,0 +1,333 @@
+"""Recovery with Spark: a checkpoint that is lost, behind or ahead is made good, and every total is exact afterwards."""
+
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+import redis
+
+from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
+from tests.recovery_page import message_of
+from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.errors import InputLostError
+from tidegauge.pipelines.repair.recovery import Recovery
+from tidegauge.pipelines.sources.files.formats import TextFiles
+from tidegauge.state_backends import BACKENDS, Catalog, Changelog, Count, RedisBackingMap, StateSpec, rebuild
+from tidegauge.state_backends.errors import (
+    BatchOrderError,
+    CheckpointMismatchError,
+    ResumeError,
+    RewindError,
+    StoreAheadError,
+)
+from tidegauge.state_backends.repair.rewind import Rewind
+
+pytestmark = pytest.mark.spark
+
+REDIS = "recovered_words"
+WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()}, changelog=True)
+
+
+def words(workspace, fault=None, files_per_batch=1, changelog=True):
+    def fail(lines):
+        if fault:
+            raise InjectedFault(fault.pop())
+        return lines
+
+    lines = Stream.read(TextFiles(workspace.input, files_per_batch=files_per_batch)).transform(fail)
+    spec = replace(WORDS, changelog=changelog)
+    by_word = lines.each(word="explode(split(line, ' '))").group_by("word")
+    return Pipeline("words", [by_word.persistent_aggregate(spec)])
+
+
+def counts(workspace):
+    return {word: value["count"] for word, value in workspace.values("words").items()}
+
+
+def recovery(workspace, pipeline):
+    return Recovery(pipeline, workspace.dsn, workspace.checkpoint, lambda: workspace.spark)
+
+
+def restore(workspace, pipeline):
+    return list(recovery(workspace, pipeline).restore_checkpoint())
+
+
+def lose(checkpoint):
+    shutil.rmtree(checkpoint)
+
+
+@pytest.fixture
+def client():
+    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
+        for key in client.scan_iter(f"tidegauge:{{{REDIS}}}:*", count=1000):
+            client.unlink(key)
+        yield client
+
+
+class TestFiles:
+    def test_a_lost_checkpoint_resumes_exactly_whatever_the_files_are_called(self, workspace):
+        names = [
+            "a b.txt",
+            "ü%41.txt",
+            "c+d#e?.txt",
+            "[f]{g}.txt",
+            "q'\"&=;,@~^`|.txt",
+            *(f"{n}.txt" for n in range(8)),
+        ]
+        for name in names:
+            workspace.land(name, "dog")
+        workspace.run(words(workspace))
+        logged = read_log(workspace.checkpoint)
+        lose(workspace.checkpoint)
+
+        said = restore(workspace, words(workspace))
+        written = read_log(workspace.checkpoint)
+        nothing = workspace.run(words(workspace))
+        workspace.land("more.txt", "dog cat")
+        batches = workspace.run(words(workspace))
+
+        assert said == [
+            "words: the ledger is at batch 13, the checkpoint is lost",
+            f"folder {str(workspace.input)!r}: has everything after that batch",
+            f"words: {workspace.checkpoint} resumes after batch 13",
+        ]
+        assert written == logged
+        assert (nothing, batches) == ([], [(14, 1)])
+        assert counts(workspace) == {"dog": 14, "cat": 1}
+
+    def test_the_error_of_a_lost_checkpoint_names_the_command(self, workspace):
+        workspace.land("1.txt", "dog")
+        workspace.run(words(workspace))
+        lose(workspace.checkpoint)
+
+        with pytest.raises(CheckpointMismatchError, match=r"manage\.py pipelines restore-checkpoint words"):
+            workspace.run(words(workspace))
+        restore(workspace, words(workspace))
+        workspace.land("2.txt", "dog")
+        workspace.run(words(workspace))
+
+        assert counts(workspace) == {"dog": 2}
+
+    @pytest.mark.core
+    def test_a_batch_that_was_open_comes_again_as_it_was(self, workspace):
+        workspace.land("1.txt", "dog")
+        workspace.run(words(workspace))
+        workspace.land("2.txt", "dog cat")
+        with pytest.raises(InjectedFault):
+            workspace.run(words(workspace, fault=FaultAfterCheck(skip=1)))
+        lose(workspace.checkpoint)
+        workspace.land("3.txt", "dog")
+
+        restore(workspace, words(workspace, files_per_batch=100))
+        batches = workspace.run(words(workspace, files_per_batch=100))
+
+        assert batches == [(2, 2), (3, 1)]
+        assert workspace.rows("SELECT rows_in FROM tidegauge.batch ORDER BY txid") == [(1,), (1,), (1,)]
+        assert counts(workspace) == {"dog": 3, "cat": 1}
+
+    def test_a_checkpoint_from_a_backup_is_brought_up_to_the_ledger(self, workspace):
+        workspace.land("1.txt", "dog")
+        workspace.run(words(workspace))
+        shutil.copytree(workspace.checkpoint, workspace.checkpoint.with_name("backup"))
+        for number in (2, 3, 4):
+            workspace.land(f"{number}.txt", "dog")
+        workspace.run(words(workspace))
+        lose(workspace.checkpoint)
+        shutil.move(workspace.checkpoint.with_name("backup"), workspace.checkpoint)
+
+        with pytest.raises(BatchOrderError) as caught:
+            workspace.run(words(workspace))
+        said = restore(workspace, words(workspace))
+        nothing = workspace.run(words(workspace))
+
+        assert "`tidegauge pipelines restore-checkpoint words`" in str(caught.value)
+        assert said[0] == "words: the ledger is at batch 4, the checkpoint is 3 batches behind"
+        assert nothing == []
+        assert counts(workspace) == {"dog": 4}
+
+    def test_the_states_go_back_to_a_checkpoint_from_a_backup(self, workspace):
+        workspace.land("1.txt", "dog")
+        workspace.run(words(workspace))
+        shutil.copytree(workspace.checkpoint, workspace.checkpoint.with_name("backup"))
+        for number in (2, 3, 4):
+            workspace.land(f"{number}.txt", "dog cat")
+        workspace.run(words(workspace))
+        lose(workspace.checkpoint)
+        shutil.move(workspace.checkpoint.with_name("backup"), workspace.checkpoint)
+
+        said = list(recovery(workspace, words(workspace)).rewind(None))
+        at_once = counts(workspace)
+        batches = workspace.run(words(workspace))
+
+        assert said == [
+            "words: from batch 4 back to batch 1",
+            "state 'words': goes back by its changelog",
+            f"folder {str(workspace.input)!r}: has everything after that batch",
+            "words: is at batch 1",
+        ]
+        assert at_once == {"dog": 1}
+        assert [txid for txid, _ in batches] == [2, 3, 4]
+        assert counts(workspace) == {"dog": 4, "cat": 3}
+
+    def test_states_go_back_to_a_batch_and_what_came_after_it_is_counted_again(self, workspace):
+        for number in range(1, 4):
+            workspace.land(f"{number}.txt", f"dog cat{number}")
+        workspace.run(words(workspace))
+        workspace.land("2.txt", "cow")
+
+        list(recovery(workspace, words(workspace)).rewind(1))
+        at_once = counts(workspace)
+        batches = workspace.run(words(workspace))
+
+        assert at_once == {"dog": 1, "cat1": 1}
+        assert [txid for txid, _ in batches] == [2, 3]
+        assert counts(workspace) == {"dog": 2, "cat1": 1, "cow": 1, "cat3": 1}
+
+    def test_a_dry_run_says_the_same_and_neither_it_nor_a_refused_one_changes_anything(self, workspace):
+        """Refused while a file that must be read again is gone."""
+        for number in range(1, 4):
+            workspace.land(f"{number}.txt", "dog")
+        workspace.run(words(workspace))
+
+        said = list(recovery(workspace, words(workspace)).rewind(1, dry_run=True))
+        (workspace.input / "3.txt").unlink()
+        with pytest.raises(InputLostError, match=r"1 of the files .* are gone, the first is '3.txt'") as caught:
+            list(recovery(workspace, words(workspace)).rewind(1))
+
+        assert said[:2] == ["words: from batch 3 back to batch 1", "state 'words': goes back by its changelog"]
+        assert re.search(message_of("A recovery that cannot be done", 2), str(caught.value))
+        assert counts(workspace) == {"dog": 3}
+        assert workspace.run(words(workspace)) == []
+
+    def test_what_a_state_cannot_mend_is_said_before_anything_is_touched(self, workspace):
+        for number in range(1, 4):
+            workspace.land(f"{number}.txt", "dog")
+        pipeline = words(workspace, changelog=False)
+        workspace.run(pipeline)
+
+        with pytest.raises(RewindError, match="keeps no changelog, and its rows reach back to batch 2 only") as caught:
+            list(recovery(workspace, pipeline).rewind(1))
+        assert re.search(message_of("A recovery that cannot be done", 1), str(caught.value))
+        refused = counts(workspace)
+        list(recovery(workspace, pipeline).rewind(2))
+        workspace.run(pipeline)
+
+        assert refused == {"dog": 3}
+        assert counts(workspace) == {"dog": 3}
+
+    def test_without_offsets_or_the_names_of_the_files_that_were_read_it_is_refused(self, workspace):
+        workspace.land("1.txt", "dog")
+        workspace.run(words(workspace))
+        lose(workspace.checkpoint)
+
+        workspace.conn.execute("UPDATE tidegauge.pipeline SET files_since = 1")  # as in a database of version 0.1
+        with pytest.raises(ResumeError, match="the names of all files that were read up to batch 1; restore"):
+            restore(workspace, words(workspace))
+        workspace.conn.execute("UPDATE tidegauge.batch SET offsets = 'null'")
+        with pytest.raises(ResumeError) as caught:
+            restore(workspace, words(workspace))
+
+        assert str(caught.value) == (
+            "pipeline 'words': the ledger does not have the source offsets of batch 1; restore the checkpoint from a "
+            "backup, or run with --reprocess"
+        )
+
+
+class TestRedis:
+    @pytest.mark.parametrize(("changelog", "to"), [(True, 1), (False, 3)])
+    def test_a_state_in_redis_goes_back_with_those_in_the_database(self, workspace, client, changelog, to):
+        for number in range(1, 5):
+            workspace.land(f"{number}.txt", f"dog cat{number}")
+        pipeline = in_both(workspace, changelog)
+        workspace.run(pipeline)
+
+        said = list(recovery(workspace, pipeline).rewind(to))
+        at_once = in_redis(workspace, client, changelog), counts(workspace)
+        batches = workspace.run(pipeline)
+
+        way = "its changelog" if changelog else "the previous versions in its rows"
+        assert f"state 'recovered_words': goes back by {way}" in said
+        expected = {"dog": to} | {f"cat{number}": 1 for number in range(1, to + 1)}
+        assert at_once == ((to, expected), expected)
+        assert [txid for txid, _ in batches] == list(range(to + 1, 5))
+        whole = {"dog": 4} | {f"cat{number}": 1 for number in range(1, 5)}
+        assert in_redis(workspace, client, changelog) == (4, whole)
+        assert counts(workspace) == whole
+
+    def test_a_rewind_that_was_killed_between_the_stores_is_noticed_and_mended(self, workspace, client, monkeypatch):
+        for number in range(1, 5):
+            workspace.land(f"{number}.txt", "dog")
+        pipeline = in_both(workspace, changelog=True)
+        workspace.run(pipeline)
+        monkeypatch.setattr(Rewind, "follow", kill)
+        with pytest.raises(InjectedFault):
+            list(recovery(workspace, pipeline).rewind(1))
+        monkeypatch.undo()
+
+        restore(workspace, pipeline)
+        with pytest.raises(StoreAheadError, match=f"tidegauge rebuild {REDIS} --to redis"):
+            workspace.run(pipeline)
+        list(rebuild_state(workspace))
+        workspace.run(pipeline)
+
+        assert in_redis(workspace, client, changelog=True) == (4, {"dog": 4})
+        assert counts(workspace) == {"dog": 4}
+
+    def test_a_store_ahead_of_a_restored_ledger_is_refused_until_it_is_rebuilt(self, workspace, client, dump):
+        pipeline = in_both(workspace, changelog=True)
+        workspace.land("1.txt", "dog")
+        workspace.run(pipeline)
+        dump.take()
+        for number in (2, 3):
+            workspace.land(f"{number}.txt", f"dog cat{number}")
+        workspace.run(pipeline)
+        dump.restore()
+
+        restore(workspace, pipeline)
+        with pytest.raises(StoreAheadError, match=f"tidegauge rebuild {REDIS} --to redis"):
+            workspace.run(pipeline)
+        list(rebuild_state(workspace))
+        workspace.run(pipeline)
+
+        expected = {"dog": 3, "cat2": 1, "cat3": 1}
+        assert (in_redis(workspace, client, changelog=True), counts(workspace)) == ((3, expected), expected)
+
+
+def in_both(workspace, changelog):
+    lines = Stream.read(TextFiles(workspace.input, files_per_batch=1))
+    by_word = lines.each(word="explode(split(line, ' '))").group_by("word")
+    specs = replace(WORDS, changelog=changelog), replace(WORDS, name=REDIS, changelog=changelog, backend="redis")
+    return Pipeline("words", [by_word.persistent_aggregate(spec) for spec in specs])
+
+
+def in_redis(workspace, client, changelog):
+    """Return the published txid, and each word's count."""
+    rows = RedisBackingMap(client, replace(WORDS, name=REDIS, changelog=changelog))
+    keys = [key for key, _ in rows.scan()]
+    batch, found = rows.multi_get_committed(keys)
+    return batch.txid, {
+        key[0]: row.value["count"] for key, row in zip(keys, found, strict=True) if row.status == "found"
+    }
+
+
+def rebuild_state(workspace):
+    """As `tidegauge rebuild` does it."""
+    spec = Catalog(workspace.conn).get(REDIS)
+    BACKENDS["redis"].begin_rebuild(workspace.conn, spec, goes_on=False)
+    yield from rebuild(Changelog(workspace.conn, spec), BACKENDS["redis"].rows(workspace.conn, spec))
+    BACKENDS["redis"].end_rebuild(workspace.conn, spec, 1)
+
+
+def kill(*_):
+    raise InjectedFault("killed")
+
+
+def read_log(checkpoint):
+    """Return URI and time of every file in Spark's log."""
+    entries = [path for path in (checkpoint / "sources" / "0").iterdir() if not path.name.startswith(".")]
+    lines = [json.loads(line) for path in entries for line in path.read_text().splitlines()[1:]]
+    return {(line["path"], line["timestamp"]) for line in lines}

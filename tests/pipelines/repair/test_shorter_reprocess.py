@@ -1,0 +1,84 @@
+"""A reprocess whose sources have less than the states have counted is refused, unless that is accepted."""
+
+import pytest
+
+from tests.pipelines.repair.test_reprocess import LETTERS, counted, reprocess, words  # noqa: F401  counted: a fixture
+from tests.recovery_page import message_of
+from tidegauge.pipelines.repair.reprocess import abort
+from tidegauge.pipelines.sources.kafka.topics import KafkaTopics
+from tidegauge.pipelines.sources.simple import Rate
+from tidegauge.state_backends.errors import ShorterInputError
+from tidegauge.state_backends.schema.counted import CountedSource
+
+OLD = {"dog": {"count": 2}, "cat": {"count": 1}}
+
+
+def shadows(workspace):
+    return workspace.rows("SELECT name FROM tidegauge.pipeline WHERE name LIKE '%@reprocess'")
+
+
+@pytest.mark.spark
+def test_a_missing_file_is_named_before_anything_is_begun_and_shorter_states_are_swapped_in_if_accepted(counted):  # noqa: F811
+    (counted.input / "1.txt").unlink()
+
+    with pytest.raises(ShorterInputError, match=r"would count less .* 1 files that were counted are missing: '1\.txt'"):
+        reprocess(counted, words(counted.input, LETTERS)).run()
+    refused = shadows(counted), counted.values("words")
+    assert reprocess(counted, words(counted.input, LETTERS), accept_shorter=True).run()
+
+    assert refused == ([], OLD)
+    assert counted.values("words") == {"dog": {"letters": 3}}
+    assert counted.rows("SELECT accepted FROM tidegauge.reprocess") == [
+        ("1 files that were counted are missing: '1.txt'; 2 rows were counted, and 1 by the reprocess",)
+    ]
+
+
+@pytest.mark.spark
+def test_what_goes_missing_meanwhile_stops_the_swap_and_leaves_both_as_they_are(counted, monkeypatch):  # noqa: F811
+    """As by a retention that runs for as long as the reprocess does."""
+    monkeypatch.setattr("tidegauge.pipelines.sources.files.formats.Folder.missing", lambda self, spark, counted: "")
+    (counted.input / "1.txt").unlink()
+
+    seen = message_of("A reprocess would count less than the states have counted", 2)
+
+    with pytest.raises(ShorterInputError, match=seen):
+        reprocess(counted, words(counted.input, LETTERS)).run()
+    refused = counted.values("words"), shadows(counted)
+    assert reprocess(counted, words(counted.input, LETTERS), accept_shorter=True).run()
+
+    assert refused == (OLD, [("word_count@reprocess",)])
+    assert counted.values("words") == {"dog": {"letters": 3}}
+
+
+@pytest.mark.spark
+def test_one_that_was_refused_can_be_aborted(counted, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("tidegauge.pipelines.sources.files.formats.Folder.missing", lambda self, spark, counted: "")
+    (counted.input / "1.txt").unlink()
+    with pytest.raises(ShorterInputError):
+        reprocess(counted, words(counted.input, LETTERS)).run()
+
+    abort("word_count", counted.dsn, counted.checkpoint)
+
+    assert (counted.values("words"), shadows(counted)) == (OLD, [])
+
+
+@pytest.mark.spark
+def test_a_file_that_only_the_driver_has_counted_meanwhile_is_not_missing(counted):  # noqa: F811
+    def count_another(batch):
+        if batch.txid % 10 == 2:
+            counted.land("3.txt", "cow")
+            counted.run(words(counted.input))
+
+    assert reprocess(counted, words(counted.input, LETTERS), count_another).run()
+
+
+def test_a_topic_that_is_read_from_its_latest_message_would_count_nothing_again():
+    source = KafkaTopics("localhost:9092", "orders", starting="latest")
+
+    missing = source.missing(None, CountedSource("partitions", {"orders/0": [0, 15]}, {"orders": {"0": 15}}))
+
+    assert missing == "kafka orders is read from the latest message on, so nothing that was counted is read again"
+
+
+def test_a_source_without_replay_would_count_nothing_again():
+    assert "cannot be read again from its start" in Rate(1).missing(None, CountedSource())

@@ -1,0 +1,26 @@
+"""The types of keys and measures in Spark: what the pipelines keep by type agrees with the table of types."""
+
+import pytest
+from pyspark.sql.types import StructType
+
+from tidegauge.pipelines.batch.key_filter import FAULTS
+from tidegauge.pipelines.sources.postgres.table import SPARK_TYPES
+from tidegauge.pipelines.spark.session import spark_type
+from tidegauge.state_backends.spec.types import KEY_TYPES, TYPES
+
+FULL_NAMES = {"timestamp with time zone": "timestamptz"}
+
+
+@pytest.mark.parametrize("name", [name for name in SPARK_TYPES if FULL_NAMES.get(name, name) in TYPES])
+def test_a_column_of_a_table_is_read_as_the_type_that_a_state_s_column_has(name):
+    read = StructType().add("column", SPARK_TYPES[name])["column"].dataType
+
+    assert read.simpleString() == TYPES[FULL_NAMES.get(name, name)].spark
+
+
+def test_faults_are_of_types_that_keys_have():
+    assert set(FAULTS) < set(KEY_TYPES)
+
+
+def test_a_type_that_the_table_lacks_is_called_in_spark_as_in_postgresql():
+    assert [spark_type("text"), spark_type("json"), spark_type("smallint")] == ["string", "string", "smallint"]

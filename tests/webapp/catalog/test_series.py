@@ -1,0 +1,169 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidegauge.state_backends.errors import UnknownPipelineError
+from tidegauge.state_backends.ledger.batch import Batch, record_metrics
+from tidegauge.webapp.catalog import series
+from tidegauge.webapp.catalog.series import STEPS, Range, pipeline_series, with_gaps
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def hour(points: int = 300) -> Range:
+    return Range(NOON, NOON + timedelta(hours=1), points)
+
+
+def commit(flights, at: datetime, seconds: float = 2.0, rows: int = 10, **figures) -> Batch:
+    """Commit a batch and date it back: begun `seconds` before `at`, committed then."""
+    batch = flights.commit({("JFK", "C00"): rows}, **figures)
+    durations = {"addBatch": 1000 * seconds / 2, "queryPlanning": 100}
+    record_metrics(flights.conn, batch, {"duration_ms": durations})
+    flights.conn.execute(
+        "UPDATE tidegauge.batch SET started_at = %(begun)s, batch_time = %(begun)s, committed_at = %(at)s "
+        "WHERE txid = %(txid)s",
+        {"begun": at - timedelta(seconds=seconds), "at": at, "txid": batch.txid},
+    )
+    return batch
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+class TestStep:
+    @pytest.mark.parametrize(
+        ("seconds", "points", "step"),
+        [(900, 300, 5), (3_600, 300, 30), (86_400, 300, 300), (7 * 86_400, 300, 3_600), (5, 300, 1)],
+    )
+    def test_it_is_the_shortest_round_one_that_gives_no_more_points(self, seconds, points, step):
+        asked = Range(NOON, NOON + timedelta(seconds=seconds), points)
+
+        assert asked.step_seconds == step
+        assert seconds / step <= points
+
+    def test_a_range_of_centuries_has_steps_of_whole_days(self):
+        asked = Range(datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC), 10)
+
+        assert asked.step_seconds % STEPS[-1] == 0
+        assert (asked.until - asked.since).total_seconds() / asked.step_seconds <= 10
+
+
+class TestPipelineSeries:
+    def test_the_batches_of_a_step_are_one_point_at_the_last_commit(self, flights):
+        commit(flights, after(60), seconds=2, rows=10)
+        commit(flights, after(65), seconds=3, rows=20, late=4, dropped=1)
+        commit(flights, after(95), seconds=1, rows=5)
+
+        found = pipeline_series("flights", hour())
+
+        assert found.times == [after(65).timestamp(), after(95).timestamp()]
+        assert found.series == {
+            "batches": [2, 1],
+            "rows": [30, 5],
+            "rows_per_second": [6.0, 5.0],
+            "seconds": [2.5, 1.0],
+            "longest_seconds": [3.0, 1.0],
+            "freshness_seconds": [7.0, 33.0],
+            "lag_seconds": [None, None],
+            "pending": [None, None],
+            "event_age_seconds": [None, None],
+            "dead_letters": [0, 0],
+            "late": [4, 0],
+            "dropped": [1, 0],
+            "replays": [0, 0],
+        }
+        assert (found.phases["addBatch"], found.phases["queryPlanning"]) == ([1.25, 0.5], [0.1, 0.1])
+        assert found.phases["walCommit"] == [None, None]
+
+    def test_a_batch_outside_the_range_only_dates_the_values_before_the_first_one_inside(self, flights):
+        commit(flights, after(-100), seconds=0)
+        commit(flights, after(0), seconds=1)
+        commit(flights, after(3_600), seconds=1)
+
+        found = pipeline_series("flights", hour())
+
+        assert found.times == [NOON.timestamp()]
+        assert found.series["freshness_seconds"] == [100.0]
+
+    def test_an_open_batch_and_an_empty_range_give_no_point(self, flights):
+        flights.open({("JFK", "C00"): 1})
+
+        found = pipeline_series("flights", Range(NOON, datetime.now(UTC) + timedelta(hours=1), 300))
+
+        assert (found.times, found.series["rows"]) == ([], [])
+
+    def test_an_unknown_pipeline_is_an_error(self, flights):
+        with pytest.raises(UnknownPipelineError):
+            pipeline_series("nothing", hour())
+
+    def test_lag_is_the_highest_of_a_step_and_unknown_where_no_driver_recorded_it(self, flights):
+        commit(flights, after(60))
+        for at, lag, pending in ((90, 4.5, 7), (95, 2, 9), (100, None, 3)):
+            batch = commit(flights, after(at))
+            measured = {"pending": {"count": pending, "unit": "files"}, "event_age_seconds": 10 * pending}
+            record_metrics(flights.conn, batch, measured | ({} if lag is None else {"lag_seconds": lag}))
+
+        found = pipeline_series("flights", hour())
+
+        assert found.series["lag_seconds"] == [None, 4.5]
+        assert found.series["pending"] == [None, 9]
+        assert found.series["event_age_seconds"] == [None, 90]
+        assert found.phases["addBatch"] == [1.0, None]
+
+    def test_of_very_many_batches_some_are_read_and_the_sums_are_those_of_all(self, flights, monkeypatch):
+        for second in range(61):
+            commit(flights, after(second), rows=10 + second, late=second)
+        monkeypatch.setattr(series, "MOST_BATCHES", 16)
+
+        found = pipeline_series("flights", Range(after(1), after(100), 10))
+
+        # Every fourth batch is read, from the fourth to the 60th: what came between two of them is counted by totals.
+        assert found.times == [after(second).timestamp() for second in (7, 19, 27, 39, 47, 59)]
+        assert sum(found.series["batches"]) == 56
+        assert sum(found.series["rows"]) == sum(10 + second for second in range(4, 60))
+        assert sum(found.series["late"]) == sum(range(4, 60))
+        assert found.series["freshness_seconds"] == [3.0] * 6
+
+    @pytest.mark.parametrize(
+        ("since", "until", "batches"), [(10, 20, 10), (0, 9, 2), (25, 35, 7), (59, 90, 1), (60, 90, 0)]
+    )
+    def test_the_ends_of_a_range_are_found_among_batches_of_which_some_were_compacted(
+        self, flights, since, until, batches
+    ):
+        for second in range(60):
+            commit(flights, after(second))
+        flights.conn.execute("DELETE FROM tidegauge.batch WHERE txid < 8")
+        flights.conn.execute("DELETE FROM tidegauge.batch WHERE txid IN (30, 31, 32)")
+
+        found = pipeline_series("flights", Range(after(since), after(until), 10))
+
+        assert sum(found.series["batches"]) == batches
+
+    def test_points_are_bounded_however_many_batches_there_are(self, flights):
+        for second in range(60):
+            commit(flights, after(second))
+
+        found = pipeline_series("flights", Range(NOON, after(60), 10))
+
+        assert found.series["batches"] == [10] * 6
+
+
+class TestGaps:
+    def test_a_pause_is_marked_by_a_point_without_values(self):
+        points = [{"at": at, "rows": 1} for at in (0, 10, 20, 30, 200, 210)]
+
+        marked = with_gaps(points, 1)
+
+        assert [point["at"] for point in marked] == [0, 10, 20, 30, 115, 200, 210]
+        assert marked[4] == {"at": 115}
+
+    def test_points_that_are_usually_far_apart_have_no_gap(self):
+        points = [{"at": at} for at in (0, 600, 1_200, 1_900)]
+
+        assert with_gaps(points, 1) == points
+
+    def test_steps_that_are_next_to_each_other_have_no_gap(self):
+        points = [{"at": at} for at in (0.0, 0.1, 0.2, 2.9)]
+
+        assert with_gaps(points, 1) == points

@@ -1,0 +1,55 @@
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.webapp.api.conftest import api
+from tests.webapp.fixtures import connection, filled, flights, lasting, reader
+from tests.webapp.notify.alerts.mail_server import MailServer, mail_server
+from tests.webapp.notify.webhooks.conftest import loopback, receiving, webhook
+from tidegauge.webapp.notify.alerts import checking
+from tidegauge.webapp.notify.alerts.models import AlertRule, LastCheck, Notice
+from tidegauge.webapp.notify.alerts.rules import USUAL
+
+__all__ = ["api", "connection", "filled", "flights", "lasting", "loopback", "reader", "receiving", "webhook"]
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def mailbox(settings) -> Iterator[MailServer]:
+    """A mail server that the settings lead to."""
+    with mail_server() as running:
+        settings.TIDEGAUGE_MAIL, settings.EMAIL_BACKEND = True, "django.core.mail.backends.smtp.EmailBackend"
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", running.port
+        yield running
+
+
+@pytest.fixture
+def rule(db) -> Callable[..., AlertRule]:
+    """Makes a rule that tells ops@example.com at once."""
+
+    def make(name: str = "ops", webhooks=(), **fields) -> AlertRule:
+        given = {"verdicts": USUAL, "after_seconds": 0, "mail_to": ["ops@example.com"]} | fields
+        made = AlertRule.objects.create(name=name, **given)
+        made.webhooks.set(webhooks)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def look(filled) -> Callable[[float], list[str]]:
+    """Looks every 15 seconds until so many after noon; returns the subjects of the mails made meanwhile."""
+    LastCheck.objects.update_or_create(pk=1, defaults={"at": NOON})
+
+    def at(seconds: float) -> list[str]:
+        before = set(Notice.objects.values_list("pk", flat=True))
+        moment = LastCheck.objects.get().at
+        while moment < NOON + timedelta(seconds=seconds):
+            moment = min(moment + timedelta(seconds=15), NOON + timedelta(seconds=seconds))
+            checking._look(moment)
+        found = Notice.objects.filter(channel="mail").exclude(pk__in=before).order_by("id")
+        return list(found.values_list("subject", flat=True))
+
+    return at

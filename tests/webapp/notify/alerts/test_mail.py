@@ -1,0 +1,106 @@
+"""Mails about alerts, through a real server: sent once, tried again, given up, and never waited for for long."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from celery.exceptions import SoftTimeLimitExceeded
+from django.utils import timezone
+
+from tidegauge.webapp.notify.alerts import checking, mail
+from tidegauge.webapp.notify.alerts.models import Notice
+
+
+@pytest.fixture
+def notice(filled, rule) -> Notice:
+    rule()
+    filled.report("failed", "no disk")
+    checking.check()
+    return Notice.objects.get()
+
+
+def again(notice: Notice) -> Notice:
+    """Let a mail be due, and send it."""
+    Notice.objects.update(next_attempt_at=timezone.now() - timedelta(seconds=1))
+    mail.send_due()
+    notice.refresh_from_db()
+    return notice
+
+
+def test_it_is_sent_once(mailbox, notice, settings):
+    settings.DEFAULT_FROM_EMAIL = "tidegauge@example.com"
+    mail.send_due()
+    mail.send_due()
+
+    [sent] = mailbox.received
+    assert (sent["Subject"], sent["To"], sent["From"]) == (
+        "Tidegauge: flights failed", "ops@example.com", "tidegauge@example.com",
+    )  # fmt: skip
+    assert "flights failed: its driver has given up, since " in sent.get_content()
+    assert "no disk" not in sent.as_string()
+    notice.refresh_from_db()
+    assert (notice.status, notice.attempts, notice.error) == ("sent", 1, "")
+
+
+def test_it_links_to_the_page_where_the_address_is_known(mailbox, settings, rule, filled):
+    settings.TIDEGAUGE_PUBLIC_URL = "https://tidegauge.example"
+    rule()
+    filled.report("failed", "no disk")
+    checking.check()
+    mail.send_due()
+
+    assert "  https://tidegauge.example/pipelines/flights/" in mailbox.received[0].get_content()
+
+
+def test_one_that_is_refused_is_tried_again_and_given_up(mailbox, notice):
+    mailbox.refusal = "550 no such mailbox"
+    first = again(notice)
+    assert (first.status, first.attempts) == ("pending", 1)
+    assert "no such mailbox" in first.error
+    assert first.next_attempt_at > timezone.now() + timedelta(seconds=50)
+
+    for _ in mail.WAITS:
+        again(notice)
+
+    assert (notice.status, notice.attempts) == ("failed", 1 + len(mail.WAITS))
+    assert again(notice).attempts == 1 + len(mail.WAITS)
+
+
+def test_a_server_that_says_nothing_is_left_after_a_time(mailbox, notice, settings):
+    mailbox.is_silent, settings.EMAIL_TIMEOUT = True, 0.2
+
+    found = again(notice)
+
+    assert found.status == "pending"
+    assert found.error.endswith(": timed out")
+
+
+def test_without_a_server_it_says_so(notice):
+    assert again(notice).error == "there is no mail server: set EMAIL_URL"
+
+
+def test_the_time_limit_of_the_task_ends_an_attempt(mailbox, notice, settings):
+    mailbox.is_silent, settings.EMAIL_TIMEOUT = True, 60
+
+    with task_ends_after(0.3):
+        found = again(notice)
+
+    assert (found.status, found.error) == ("pending", "the mail server took longer than 60 s")
+
+
+@contextmanager
+def task_ends_after(seconds: float) -> Iterator[None]:
+    """Interrupt the test as Celery does a task at its soft limit: by a signal."""
+
+    def end(*_: object) -> None:
+        raise SoftTimeLimitExceeded
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

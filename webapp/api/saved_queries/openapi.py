@@ -1,0 +1,182 @@
+"""The OpenAPI document of one saved query: its address, its parameters, and what its reads answer."""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.spec.types import SqlType, type_of
+from tidegauge.webapp.api.problems import CODES, MEDIA_TYPE
+from tidegauge.webapp.api.saved_queries.definition import Definition, Read
+from tidegauge.webapp.api.saved_queries.models import SavedQuery
+from tidegauge.webapp.api.saved_queries.parameters import MOST_VALUES, Parameter, as_json
+
+Schema = dict[str, Any]
+
+NOT_FINITE: Schema = {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}
+FORMATS: Mapping[type, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer", "format": "int64"},
+    float: {"type": "number", "format": "double"},
+    Decimal: {"type": "number"},
+    bool: {"type": "boolean"},
+    datetime: {"type": "string", "format": "date-time"},
+    date: {"type": "string", "format": "date"},
+    UUID: {"type": "string", "format": "uuid"},
+    bytes: {"type": "string"},
+}
+BATCH: Schema = {
+    "epoch": {"type": "string", "description": "the ledger's incarnation; batches of two have nothing in common"},
+    "txid": {"type": "integer", "format": "int64", "description": "the batch that everything here belongs to"},
+    "as_of": {"type": ["string", "null"], "format": "date-time", "description": "the time of that batch"},
+}
+PROBLEM: Schema = {
+    "type": "object",
+    "description": "Problem details, RFC 9457.",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "for people"},
+        "code": {"type": "string", "enum": CODES, "description": "for programs; the page /problems lists them"},
+        "request_id": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "detail", "code"],
+}
+PROBLEMS = {
+    400: "A parameter is missing, unknown or of another type.",
+    401: "No valid API key.",
+    403: "The API key lacks the scope `read`, or may not read these keys.",
+    404: "The query is unknown, or the API key may not read its states.",
+    409: "The batch in `as_of` is not committed yet.",
+    410: "The query was withdrawn or cannot be answered any more, or the batch in `as_of` is no longer available.",
+    429: "Too many requests: `Retry-After` says when to retry.",
+    503: "The database does not answer; `Retry-After` says when to retry.",
+    504: "The request exceeded the time limit.",
+}
+AS_OF = {"type": "integer", "format": "int64", "minimum": 0}
+
+
+def document(query: SavedQuery, definition: Definition, specs: Mapping[str, StateSpec]) -> Schema:
+    """Return OpenAPI 3.1, which can type each answer by its place.
+
+    specs: of the states that the query reads, by name.
+    """
+    answers = {f"Answer{place}": _answer(read, specs[read.state], definition) for place, read in _placed(definition)}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": query.name, "version": str(query.version), "description": query.description},
+        "servers": [{"url": "/"}],  # of the host that the document is read from, whatever a proxy makes of it
+        "security": [{"bearer": []}],
+        "paths": {query.get_absolute_url(): {"get": _operation(query, definition)}},
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key, `tmk_..`"}},
+            "schemas": {"Problem": PROBLEM, "Result": _result(definition, list(answers)), **answers},
+        },
+    }
+
+
+def _placed(definition: Definition) -> list[tuple[int, Read]]:
+    return list(enumerate(definition.reads, start=1))
+
+
+def _operation(query: SavedQuery, definition: Definition) -> Schema:
+    problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    problems = {str(status): {"description": text, "content": problem} for status, text in PROBLEMS.items()}
+    result = {"application/json": {"schema": {"$ref": "#/components/schemas/Result"}}}
+    more = [_asked("as_of", AS_OF, "Answer as after this batch; the committed one if absent")]
+    if definition.is_paged:
+        more.append(
+            _asked("cursor", {"type": "string"}, "`next` of the page before, with the values of the first page")
+        )
+    return {
+        "operationId": query.name.replace("-", "_"),
+        "summary": query.description.partition("\n")[0] or query.name,
+        "parameters": [*map(_parameter, definition.parameters.values()), *more],
+        "responses": {"200": {"description": "The answer, of one batch.", "content": result}, **problems},
+    }
+
+
+def _asked(name: str, schema: Schema, description: str) -> Schema:
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+
+
+def _parameter(parameter: Parameter) -> Schema:
+    schema: Schema = dict(FORMATS[parameter.type.python])
+    if parameter.many:
+        schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": MOST_VALUES}
+    if not parameter.is_required:
+        default = parameter.default
+        schema["default"] = [as_json(each) for each in default] if parameter.many else as_json(default)
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "required": parameter.is_required,
+        "schema": schema,
+        "description": parameter.description,
+    }
+
+
+def _result(definition: Definition, answers: list[str]) -> Schema:
+    listed = {
+        "type": "array",
+        "prefixItems": [{"$ref": f"#/components/schemas/{answer}"} for answer in answers],
+        "minItems": len(answers),
+        "maxItems": len(answers),
+        "description": f"one per read, in this order: {', '.join(read.state for read in definition.reads)}",
+    }
+    return _object({"query": {"type": "string"}, "version": {"type": "integer"}, **BATCH, "answers": listed})
+
+
+def _answer(read: Read, spec: StateSpec, definition: Definition) -> Schema:
+    state = {"type": "string", "enum": [read.state]}
+    common: Schema = {"state": state, "isolation": {"type": "string", "enum": ["committed", "uncommitted"]}}
+    value = _value(read, spec)
+    if read.keys is None:
+        entry = _object(
+            {"key": _key(spec), "value": value, "txid": _nullable(AS_OF), "updated_at": _nullable(FORMATS[datetime])}
+        )
+        page: Schema = {"complete": {"type": "boolean"}, "entries": {"type": "array", "items": entry}}
+        paged: Schema = {"next": _nullable({"type": "string"})} if definition.is_paged else {}
+        return _object(common | page | paged)
+    if read.combine:
+        counts = {name: {"type": "integer"} for name in ("keys", "missing", "expired")}
+        return _object(common | {"combined": _object({**counts, "value": value})})
+    status = {"type": "string", "enum": ["found", "missing", "expired"]}
+    result = _object({"key": _key(spec), "status": status, "value": _nullable(value)})
+    return _object(common | {"results": {"type": "array", "items": result}})
+
+
+def _key(spec: StateSpec) -> Schema:
+    parts = ", ".join(f"{name} ({sql_type})" for name, sql_type in spec.key.items())
+    columns = [_finite_or_text(FORMATS[type_of(sql_type).python]) for sql_type in spec.key.values()]
+    items: Schema = {"prefixItems": columns} if columns else {"items": {}}
+    return {"type": "array", **items, "minItems": len(columns), "maxItems": len(columns), "description": parts}
+
+
+def _value(read: Read, spec: StateSpec) -> Schema:
+    if not spec.measures:
+        return {"description": "any JSON value"}
+    names = spec.measures if read.measures is None else read.measures
+    return _object({name: _measure(type_of(spec.measures[name].result_type)) for name in names})
+
+
+def _measure(sql_type: SqlType) -> Schema:
+    known = FORMATS.get(sql_type.python)
+    return {} if known is None else _nullable(_finite_or_text(known))
+
+
+def _finite_or_text(schema: Schema) -> Schema:
+    return {"oneOf": [schema, NOT_FINITE]} if schema["type"] == "number" else schema
+
+
+def _nullable(schema: Schema) -> Schema:
+    if "oneOf" in schema:
+        return {"oneOf": [*schema["oneOf"], {"type": "null"}]}
+    return {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema  # any value may be null
+
+
+def _object(properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": list(properties)}

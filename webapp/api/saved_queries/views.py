@@ -1,0 +1,124 @@
+"""The calls for saved queries: list them, run one, describe one."""
+
+from contextlib import nullcontext
+from typing import Any
+
+from django.urls import reverse
+from rest_framework.exceptions import ParseError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tidegauge.webapp.accounts.concurrency import SEARCHES, client_of
+from tidegauge.webapp.accounts.permissions import KeyScope, key_scope
+from tidegauge.webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter
+from tidegauge.webapp.api.requests import RequestSerializer, check_parameters
+from tidegauge.webapp.api.saved_queries import operations, selectors
+from tidegauge.webapp.api.saved_queries.definition import Definition
+from tidegauge.webapp.api.saved_queries.models import SavedQuery
+from tidegauge.webapp.api.saved_queries.openapi import document
+from tidegauge.webapp.api.saved_queries.parameters import ParameterError
+from tidegauge.webapp.api.saved_queries.run import run
+from tidegauge.webapp.api.views import ApiView
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.core.metrics import looked_up
+from tidegauge.webapp.core.pools import saved_query_ran
+
+
+class RunParameters(RequestSerializer):
+    """Parameters that every saved query has, beside its own."""
+
+    as_of = NumberParameter(0, LARGEST_TXID, required=False)
+    cursor = TextParameter()
+
+
+class SavedQueriesView(ApiView):
+    for_saved_queries = True
+
+    @operations.saved_queries
+    def get(self, request: Request) -> Response:
+        scope = key_scope(request)
+        return Response({"queries": [_listed(query, scope) for query in selectors.published(scope)]})
+
+
+class SavedQueryView(ApiView):
+    for_saved_queries = True
+
+    def check_parameters(self, request: Any) -> None:
+        """Each query has parameters of its own, which `_run` checks."""
+
+    @operations.saved_query
+    def get(self, request: Request, name: str) -> Response:
+        return _run(request, name, None)
+
+
+class SavedQueryVersionView(SavedQueryView):
+    @operations.saved_query_version
+    def get(self, request: Request, name: str, version: int) -> Response:
+        return _run(request, name, version)
+
+
+class SavedQuerySchemaView(ApiView):
+    for_saved_queries = True
+
+    @operations.saved_query_schema
+    def get(self, request: Request, name: str) -> Response:
+        return _described(request, name, None)
+
+
+class SavedQueryVersionSchemaView(SavedQuerySchemaView):
+    @operations.saved_query_version_schema
+    def get(self, request: Request, name: str, version: int) -> Response:
+        return _described(request, name, version)
+
+
+def _run(request: Request, name: str, version: int | None) -> Response:
+    scope = key_scope(request)
+    query = selectors.find(name, version, scope)
+    definition, given = Definition.parse(query.definition), request.query_params
+    saved_query_ran(query.name, version, is_search=definition.is_search)
+    own = ["as_of", "cursor"] if definition.is_paged else ["as_of"]
+    check_parameters(given, [*definition.parameters, *own])
+    asked = RunParameters.read({name: given[name] for name in own if name in given})
+    try:
+        values = definition.read(given.getlist)
+    except ParameterError as error:
+        raise ParseError(f"query {query.name!r}: {error}") from None
+    with SEARCHES.held(client_of(request)) if definition.is_search else nullcontext():
+        answer = run(query, definition, values, scope, as_of=asked.get("as_of"), cursor=asked.get("cursor"))
+    for read in definition.reads:
+        looked_up(request, read.state, len(read.keys or ()))
+    return Response(answer)
+
+
+def _described(request: Request, name: str, version: int | None) -> Response:
+    scope = key_scope(request)
+    query = selectors.find(name, version, scope)
+    definition = Definition.parse(query.definition)
+    if found := selectors.problems_of(definition):
+        raise selectors.BrokenQueryError(query, found, scope)
+    specs = readers.read(lambda conn: {state: readers.reader(conn, state).spec for state in definition.states})
+    return Response(document(query, definition, specs))
+
+
+def _listed(query: SavedQuery, scope: KeyScope) -> dict[str, Any]:
+    definition = Definition.parse(query.definition)
+    return {
+        "name": query.name,
+        "version": query.version,
+        "description": query.description,
+        "states": definition.states,
+        "parameters": [
+            {
+                "name": parameter.name,
+                "type": parameter.type.name,
+                "required": parameter.is_required,
+                "many": parameter.many,
+                "description": parameter.description,
+            }
+            for parameter in definition.parameters.values()
+        ],
+        "published_at": query.published_at,
+        "published_by": query.published_by if scope.is_unrestricted else "",
+        "url": reverse("lookup:saved_query", args=[query.name]),
+        "openapi": reverse("lookup:saved_query_schema", args=[query.name]),
+    }

@@ -1,0 +1,458 @@
+"""Queries for pipelines and states as they are now, shared by the API, the dashboard and the admin.
+
+Each function takes one or two statements, whatever the number of pipelines and states.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Any
+
+import psycopg
+from django.db import connection
+from psycopg import sql
+
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.committed import STATE_AND_LEDGER, isolation
+from tidegauge.state_backends.errors import SynchronizerError, UnknownNameError
+from tidegauge.state_backends.schema import former
+from tidegauge.state_backends.schema.definition import from_definition
+from tidegauge.state_backends.spec.state_spec import weakest
+from tidegauge.state_backends.synchronizer import membership
+from tidegauge.state_backends.synchronizer.membership import Member
+from tidegauge.webapp.catalog import readers
+
+# Statuses that a driver reports while it runs. If the driver is gone they are outdated, and the pipeline is `lost`.
+ALIVE_STATUSES = {"starting", "running", "paused", "restarting"}
+
+# Rows of tables up to this size in all are counted (about 5 ms), the smallest tables first; those of others estimated.
+COUNTED_BYTES = 8 * 1024 * 1024
+# As much as an empty table counts for: its statement takes about 0.4 ms to plan.
+LEAST_COUNTED_BYTES = COUNTED_BYTES // 20
+
+# Django leaves jsonb as text, for its own fields to parse.
+JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
+
+
+@dataclass(frozen=True)
+class ReprocessStatus:
+    """Progress of reprocessing a pipeline's states. status, pending: as in PipelineStatus. since: when it began.
+
+    batches, rows: processed so far; rows_per_second: over all of them.
+    """
+
+    status: str
+    message: str
+    since: datetime
+    batches: int
+    rows: int
+    rows_per_second: float
+    pending: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class LastReprocess:
+    """The reprocess that the present states are from. swapped_at: when they replaced the former ones.
+
+    kept_until: how long those can be put back, and bytes: what they take; None, 0 if they are not kept. lacks: what was
+    counted before, and is missing from the present states, as somebody accepted; empty if nothing is.
+    """
+
+    swapped_at: datetime
+    kept_until: datetime | None
+    bytes: int
+    lacks: str
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """One pipeline and its driver.
+
+    status: starting, running, paused, restarting, stopped, finished, failed; `lost` if the driver ended without
+        reporting it; `never started`. message: why a driver failed or restarts.
+    failures: in a row, without a commit between; max_failures: how many of them end the driver.
+    next_try_at: while it restarts. wanted: running or paused, as last requested; a driver follows after the current
+        batch, or at its start. wanted_by, wanted_at: of that request; empty, None if there was none.
+    epoch: of the ledger, whose txids these are. committed_time: batch time of the committed batch; committed_at: when
+        it was committed.
+    pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None if unknown. Nobody
+        knows whether input has come since a driver ended, so nothing pending is unknown then.
+    waiting_since: when the oldest input came that is not counted, pending or in the open batch; lag_seconds: its age.
+        None, 0 if nothing waits; None, None if unknown.
+    dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
+    rejected_share: dead letters of the rows of recent batches, 0 to 1; None without recent batches.
+    reprocess: None if the states are not being reprocessed. last_reprocess: None if they never were.
+    """
+
+    name: str
+    description: str
+    spout: str
+    guarantee: str
+    status: str
+    message: str
+    epoch: str
+    committed_txid: int
+    committed_time: datetime | None
+    open_txid: int | None
+    rows_per_second: float
+    pending: dict[str, Any] | None
+    waiting_since: datetime | None
+    lag_seconds: float | None
+    dead_letters: int
+    rejected_share: float | None
+    late: int
+    dropped: int
+    states: list[str]
+    committed_at: datetime | None
+    failures: int
+    max_failures: int | None
+    next_try_at: datetime | None
+    wanted: str
+    wanted_by: str
+    wanted_at: datetime | None
+    reprocess: ReprocessStatus | None = None
+    last_reprocess: LastReprocess | None = None
+
+    @property
+    def is_driven(self) -> bool:
+        return self.status in ALIVE_STATUSES
+
+
+@dataclass(frozen=True)
+class StateSummary:
+    """One state at its pipeline's committed batch.
+
+    key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
+    backend: where its rows are stored. keys_estimate: live keys, counted if the table is one of few small ones; for
+        other backends than postgres all stored keys. bytes: table, indexes and changelog; estimated for other backends.
+    epoch, txid, as_of: of the ledger, its committed batch and its time. since_txid: the batch after which the state
+        counts everything, or 0. last_fed_txid: the last batch that fed it, None while it is fed.
+        finding: why it is not served, "" where nothing is wrong. warning: about the settings of its store.
+    """
+
+    name: str
+    pipeline: str
+    kind: str
+    key: dict[str, str]
+    measures: dict[str, dict[str, Any]]
+    ttl: timedelta | None
+    changelog: bool
+    backend: str
+    keys_estimate: int
+    bytes: int
+    since_txid: int
+    fed: bool
+    last_fed_txid: int | None
+    epoch: str
+    txid: int
+    as_of: datetime | None
+    guarantee: str
+    isolation: str
+    finding: str
+    warning: str
+
+
+def pipelines() -> list[PipelineStatus]:
+    return [_status(row) for row in fetch(PIPELINES, {"name": None, "state": None})]
+
+
+def pipeline(name: str) -> PipelineStatus:
+    rows = fetch(PIPELINES, {"name": name, "state": None})
+    if not rows:
+        raise _unknown("pipeline", name, pipeline_names())
+    return _status(rows[0])
+
+
+def pipeline_of(state: str) -> PipelineStatus:
+    """Return the pipeline that feeds a state."""
+    rows = fetch(PIPELINES, {"name": None, "state": state})
+    if not rows:
+        raise _unknown("state", state, state_names())
+    return _status(rows[0])
+
+
+def pipeline_names() -> list[str]:
+    return [
+        row["name"] for row in fetch("SELECT name FROM tidegauge.pipeline WHERE reprocesses IS NULL ORDER BY name", {})
+    ]
+
+
+def states(pipeline: str | None = None) -> list[StateSummary]:
+    """Return all states, or a pipeline's."""
+    return _summaries(fetch(STATES.as_string(), {"name": None, "pipeline": pipeline}))
+
+
+def state(name: str) -> StateSummary:
+    rows = fetch(STATES.as_string(), {"name": name, "pipeline": None})
+    if not rows:
+        raise _unknown("state", name, state_names())
+    return _summaries(rows)[0]
+
+
+def state_names() -> list[str]:
+    return [row["name"] for row in fetch("SELECT name FROM tidegauge.state ORDER BY name", {})]
+
+
+def find_former(kind: former.Kind, name: str) -> former.Former | None:
+    """Return what became of a state or pipeline that was retired or renamed; None for any other name."""
+    return readers.read(lambda conn: former.former(conn, kind, name))
+
+
+def epochs() -> list[dict[str, Any]]:
+    """Return epoch, made_at and reason of each epoch of the ledger, the newest first."""
+    return fetch("SELECT epoch, made_at, reason FROM tidegauge.epoch ORDER BY number DESC", {})
+
+
+def members() -> list[Member]:
+    """Return the running processes, drivers first; none if their list cannot be read."""
+    try:
+        return readers.read(membership.members)
+    except SynchronizerError:
+        return []
+
+
+PIPELINES = """
+SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_time, p.open_txid, p.open_time,
+       last.committed_at, judged.rejected_share,
+       tidegauge.has_driver(p.name) AS alive, d.status AS reported, coalesce(d.message, '') AS message,
+       d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
+       CASE WHEN wanted.paused THEN 'paused' ELSE 'running' END AS wanted,
+       coalesce(wanted.requested_by, '') AS wanted_by, wanted.requested_at AS wanted_at,
+       reprocess.status AS reprocess, last_reprocess.figures AS last_reprocess, own.states, own.guarantees,
+       coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
+       coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
+       -- Rows written before schema version 3 have no totals.
+       coalesce(last.total_dead_letters, (
+           SELECT count(*) FROM tidegauge.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid
+       )) AS dead_letters
+FROM tidegauge.pipeline p
+LEFT JOIN tidegauge.driver d ON d.pipeline = p.name
+LEFT JOIN tidegauge.pipeline_wish wanted ON wanted.pipeline = p.name
+LEFT JOIN tidegauge.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
+LEFT JOIN LATERAL (
+    SELECT array_agg(s.name ORDER BY s.name) AS states, array_agg(s.guarantee) AS guarantees
+    FROM tidegauge.state s WHERE s.pipeline = p.name
+) own ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_build_object('alive', tidegauge.has_driver(n.name), 'reported', nd.status,
+        'message', coalesce(nd.message, ''), 'progress', nd.progress, 'since', n.created_at,
+        'batches', done.batches, 'rows', done.rows, 'rows_per_second', done.rows_per_second) AS status
+    FROM tidegauge.pipeline n
+    LEFT JOIN tidegauge.driver nd ON nd.pipeline = n.name
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS batches, coalesce(sum(b.rows_in), 0) AS rows,
+               coalesce(sum(b.rows_in) / nullif(sum(extract(epoch FROM b.committed_at - b.started_at)), 0), 0)::float8
+                   AS rows_per_second
+        FROM tidegauge.batch b WHERE b.pipeline = n.name AND b.txid <= n.committed_txid
+    ) done
+    -- Not null follows from the rest, but only this keeps the planner from adding up the batches of every pipeline.
+    WHERE n.reprocesses = p.name AND n.name = p.name || '@reprocess' AND n.reprocesses IS NOT NULL
+) reprocess ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_build_object('swapped_at', r.swapped_at, 'lacks', r.accepted, 'bytes', kept.bytes,
+        'kept_until', CASE WHEN r.kept IS NOT NULL THEN r.keep_until END) AS figures
+    FROM tidegauge.reprocess r CROSS JOIN LATERAL (
+        -- The rows of a partitioned table are in its partitions.
+        SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint AS bytes
+        FROM jsonb_object_keys(r.kept) k (state), unnest(ARRAY[
+            to_regclass(format('tidegauge_kept_state.%%I', k.state)),
+            to_regclass(format('tidegauge_kept_changelog.%%I', k.state))]) t (oid), LATERAL (
+            SELECT t.oid UNION ALL SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid
+        ) c (oid)
+    ) kept
+    WHERE r.pipeline = p.name AND r.phase IN ('swapped', 'settled') ORDER BY r.id DESC LIMIT 1
+) last_reprocess ON true
+LEFT JOIN LATERAL (
+    -- Over the batches of the last ten seconds, or over the last batch if it took longer than that; from the last one
+    -- back, as batches have no index by time.
+    WITH RECURSIVE back AS (
+        SELECT last.txid, last.rows_in, last.started_at, last.committed_at,
+               clock_timestamp() - greatest('10 s', 1.5 * (last.committed_at - last.started_at)) AS since
+        UNION ALL
+        SELECT before.*, back.since FROM back CROSS JOIN LATERAL (
+            -- The limit keeps the planner from reading all batches at once.
+            SELECT b.txid, b.rows_in, b.started_at, b.committed_at FROM tidegauge.batch b
+            WHERE b.pipeline = p.name AND b.txid = back.txid - 1 LIMIT 1
+        ) before
+        WHERE back.committed_at > back.since
+    )
+    SELECT sum(back.rows_in) / nullif(extract(epoch FROM clock_timestamp() - min(back.started_at)), 0)
+        AS rows_per_second
+    FROM back WHERE back.committed_at > back.since
+) recent ON true
+LEFT JOIN LATERAL (
+    -- Of the last 20 batches, as long as they are recent: a fault that was corrected is forgotten. Several states may
+    -- reject the same row.
+    SELECT least(sum(b.dead_letters), sum(b.rows_in))::float8 / nullif(sum(b.rows_in), 0) AS rejected_share
+    FROM tidegauge.batch b
+    WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 19 AND p.committed_txid
+      AND b.committed_at > clock_timestamp() - interval '1 day'
+) judged ON true
+WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
+  AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidegauge.state s WHERE s.name = %(state)s))
+  AND p.reprocesses IS NULL
+ORDER BY p.name
+"""
+
+STATES = sql.SQL("""
+SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since, s.finding, s.warning,
+       s.last_fed_txid, s.measures_last_fed,
+       p.epoch, p.committed_txid AS txid, p.committed_time AS as_of,
+       coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
+       coalesce(pg_total_relation_size(to_regclass(format('tidegauge_changelog.%%I', s.name))), 0) AS changelog_bytes
+FROM {ledger}
+LEFT JOIN LATERAL (
+    -- The rows of a partitioned table are in its partitions. reltuples lags behind, the live counters do not.
+    SELECT sum(pg_total_relation_size(c.oid)) AS bytes,
+           sum(greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)) FILTER (WHERE c.relkind = 'r') AS keys
+    FROM to_regclass(format('tidegauge_state.%%I', s.name)) AS t (oid), LATERAL (
+        SELECT t.oid UNION ALL SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = t.oid
+    ) r (oid) JOIN pg_class c ON c.oid = r.oid
+) stored ON true
+WHERE (%(name)s::text IS NULL OR s.name = %(name)s) AND (%(pipeline)s::text IS NULL OR s.pipeline = %(pipeline)s)
+ORDER BY s.name
+""").format(ledger=STATE_AND_LEDGER)
+
+
+def fetch(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        names = [column.name for column in cursor.description]
+        json_columns = [column.name for column in cursor.description if column.type_code in JSON_TYPES]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    for row in rows:
+        row.update((name, json.loads(row[name])) for name in json_columns if row[name] is not None)
+    return rows
+
+
+def _reprocess(row: dict[str, Any] | None) -> ReprocessStatus | None:
+    if row is None:
+        return None
+    status = _driver_status(row.pop("alive"), row.pop("reported"))
+    since = datetime.fromisoformat(row.pop("since"))
+    return ReprocessStatus(status=status, since=since, pending=(row.pop("progress") or {}).get("pending"), **row)
+
+
+def _last_reprocess(row: dict[str, Any] | None) -> LastReprocess | None:
+    if row is None:
+        return None
+    until = row["kept_until"]
+    swapped_at = datetime.fromisoformat(row["swapped_at"])
+    return LastReprocess(swapped_at, until and datetime.fromisoformat(until), row["bytes"], row["lacks"])
+
+
+def _status(row: dict[str, Any]) -> PipelineStatus:
+    status = _driver_status(row.pop("alive"), row.pop("reported"))
+    pending = _known_pending(status, (row.pop("progress") or {}).get("pending"))
+    since = min((moment for moment in (_oldest(pending), row.pop("open_time")) if moment), default=None)
+    return PipelineStatus(
+        status=status,
+        guarantee=weakest(row.pop("guarantees") or [""]),
+        states=row.pop("states") or [],
+        pending=pending,
+        waiting_since=since,
+        lag_seconds=_lag_seconds(pending, since),
+        reprocess=_reprocess(row.pop("reprocess")),
+        last_reprocess=_last_reprocess(row.pop("last_reprocess")),
+        **row,
+    )
+
+
+def _driver_status(alive: bool, reported: str | None) -> str:
+    if reported is None:
+        return "never started"
+    return "lost" if reported in ALIVE_STATUSES and not alive else reported
+
+
+def _known_pending(status: str, pending: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what is pending; None if a driver that has ended reported nothing, as input may have come since."""
+    is_known = status in ALIVE_STATUSES or status == "finished" or (pending or {}).get("count")
+    return pending if is_known else None
+
+
+def _oldest(pending: dict[str, Any] | None) -> datetime | None:
+    if not pending or not pending.get("count") or not pending.get("oldest"):
+        return None
+    oldest = datetime.fromisoformat(pending["oldest"])
+    return oldest.replace(tzinfo=UTC) if oldest.tzinfo is None else oldest
+
+
+def _lag_seconds(pending: dict[str, Any] | None, since: datetime | None) -> float | None:
+    if since is not None:
+        return max(0.0, (datetime.now(UTC) - since).total_seconds())
+    return 0.0 if pending and not pending.get("count") else None
+
+
+def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:
+    counted = _counted(_smallest(rows))
+    specs = [from_definition(row["name"], row["definition"], row["ttl"]) for row in rows]
+    external = readers.external_sizes(specs)
+    sizes = {
+        row["name"]: external.get(row["name"], (counted.get(row["name"], row["keys"]), row["state_bytes"]))
+        for row in rows
+    }
+    return [_summary(row, spec, *sizes[spec.name]) for row, spec in zip(rows, specs, strict=True)]
+
+
+def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) -> StateSummary:
+    return StateSummary(
+        name=spec.name,
+        pipeline=row["pipeline"],
+        kind=spec.kind,
+        key=dict(spec.key),
+        measures=_measures(spec, row["measures_since"], row["measures_last_fed"]),
+        ttl=spec.ttl,
+        changelog=spec.changelog,
+        backend=spec.backend,
+        keys_estimate=keys,
+        bytes=state_bytes + row["changelog_bytes"],
+        since_txid=row["since_txid"],
+        fed=row["last_fed_txid"] is None,
+        last_fed_txid=row["last_fed_txid"],
+        epoch=row["epoch"],
+        txid=row["txid"],
+        as_of=row["as_of"],
+        guarantee=row["guarantee"],
+        isolation=isolation(spec),
+        finding=row["finding"],
+        warning=row["warning"],
+    )
+
+
+def _measures(spec: StateSpec, since: Mapping[str, int], last_fed: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    if not spec.measures:
+        return {"value": {"aggregate": "", "type": str(spec.value), "since_txid": 0, "last_fed_txid": None}}
+    return {
+        name: {
+            "aggregate": aggregator.name,
+            "type": aggregator.result_type,
+            "since_txid": since.get(name, 0),
+            "last_fed_txid": last_fed.get(name),
+        }
+        for name, aggregator in spec.measures.items()
+    }
+
+
+def _unknown(kind: former.Kind, name: str, names: list[str]) -> UnknownNameError:
+    return readers.read(lambda conn: former.unknown(conn, kind, name, names))
+
+
+def _smallest(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the names of the smallest states, of COUNTED_BYTES in all."""
+    by_size = sorted((row for row in rows if row["state_bytes"]), key=lambda row: row["state_bytes"])
+    totals = accumulate(max(row["state_bytes"], LEAST_COUNTED_BYTES) for row in by_size)
+    return [row["name"] for row, total in zip(by_size, totals, strict=True) if total <= COUNTED_BYTES]
+
+
+def _counted(names: Sequence[str]) -> dict[str, int]:
+    if not names:
+        return {}
+    counts = sql.SQL(" UNION ALL ").join(
+        sql.SQL("SELECT {} AS name, count(*) AS keys FROM {}").format(
+            sql.Literal(name), sql.Identifier("tidegauge_live", name)
+        )
+        for name in names
+    )
+    return {row["name"]: row["keys"] for row in fetch(counts.as_string(), {})}

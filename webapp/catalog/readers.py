@@ -1,0 +1,234 @@
+"""Readers of states, the database connections that they use, and the versions that their answers depend on.
+
+A reader is cached per process, so a lookup costs one query instead of a read of the catalog first. It is compared with
+the catalog at most once a second; a state that gained a measure shows it by then. While the version of a state stays
+the same, so do its rows as a reader of whole batches sees them, except for those that expire meanwhile.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+import psycopg
+from django.conf import settings
+from django.db import connection as django_connection
+
+from tidegauge.state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, session, state_reader
+from tidegauge.state_backends.committed import COMMITTED_BATCH, ledger_sql
+from tidegauge.state_backends.ledger import findings
+from tidegauge.state_backends.reader.reader import CommittedBatch, Reader
+from tidegauge.state_backends.reader.refused import RefusedReader
+from tidegauge.state_backends.schema.feeding import Feeding, feeding
+from tidegauge.webapp.core import pooler
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+CHECK_SECONDS = 1.0
+
+# Whose definition of a state a reader has: the primary's, or a replica's by name.
+PRIMARY = ""
+
+# No page should wait longer for a store outside the database.
+BACKEND_TIMEOUT_SECONDS = 5.0
+
+# A row of the catalog gets another xmin with every change: of the definition, of the ttl, by a reprocess, a finding.
+CATALOG = "SELECT xmin::text, created_at FROM tidegauge.state WHERE name = %s"
+
+BATCH = ledger_sql(COMMITTED_BATCH + ", s.xmin::text, s.created_at, now()").as_bytes()
+
+
+class PrimaryOnlyError(Exception):
+    """What was asked for is not in the database, so a replica would combine its older ledger with newer rows."""
+
+
+class Planned:
+    """A connection whose statements PostgreSQL plans once; Django's are sent as text and planned each time."""
+
+    def __init__(self, conn: psycopg.Connection) -> None:
+        self._conn = conn
+
+    def execute(self, query: Any, params: Any = None) -> psycopg.Cursor:
+        return psycopg.Cursor(self._conn).execute(query, params)
+
+
+def connection() -> psycopg.Connection:
+    """Return this thread's psycopg connection, opened if need be. Its transactions are Django's."""
+    django_connection.ensure_connection()
+    return cast(psycopg.Connection, django_connection.connection)
+
+
+def read(question: Callable[[psycopg.Connection], Answer]) -> Answer:
+    """Return the answer to a question that changes nothing, asked again on a new connection if the old one was closed.
+
+    Connections are kept, and the database may restart. Asking twice costs less than a check before each question.
+    """
+    conn = connection()
+    try:
+        return question(_planned(conn))
+    except psycopg.OperationalError:
+        if not conn.closed or django_connection.in_atomic_block:
+            raise
+        django_connection.close()
+        return question(_planned(connection()))
+
+
+def own_connection(work: str = "this work") -> psycopg.Connection:
+    """Return a new connection in autocommit mode to the server itself, for work that outlives a transaction.
+
+    The caller closes it. work: for people. Raises NoSessionError where a connection pooler is in between.
+    """
+    conn = psycopg.connect(**session_parameters(), autocommit=True)
+    with _closed_on_error(conn):
+        if pooler.is_pooled(conn):
+            raise pooler.NoSessionError(work)
+        session.prepare(conn)
+    return conn
+
+
+def check_session(work: str) -> None:
+    """Raise NoSessionError where `work` gets no session; nothing is checked while the database is unavailable."""
+    with suppress(psycopg.Error):
+        own_connection(work).close()
+
+
+def own_statements() -> psycopg.Connection:
+    """Return a new connection of one statement per transaction, which may be a pooler's. The caller closes it."""
+    conn = psycopg.connect(**_plain_parameters(), autocommit=True)
+    with _closed_on_error(conn):
+        pooler.prepare(conn)
+    return conn
+
+
+def session_parameters() -> dict[str, Any]:
+    """Return psycopg's parameters of connections that need a session of their own."""
+    direct = settings.DATABASE_DIRECT_URL
+    return {"conninfo": direct, **session.CLIENT} if direct else _plain_parameters()
+
+
+def _plain_parameters() -> dict[str, Any]:
+    # Django's cursors and type adapters are for its ORM.
+    parameters = django_connection.get_connection_params()
+    return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
+
+
+@contextmanager
+def _closed_on_error(conn: psycopg.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        conn.close()
+        raise
+
+
+def _planned(conn: psycopg.Connection) -> psycopg.Connection:
+    return cast(psycopg.Connection, Planned(conn))
+
+
+@dataclass(frozen=True)
+class _CachedReader:
+    """version: of the state in the catalog. feeding: as of it. checked_at: on the monotonic clock."""
+
+    reader: Reader
+    feeding: Feeding
+    version: tuple[Any, ...] | None
+    checked_at: float
+
+
+# By server and state: a replica may have an earlier definition.
+_cached: dict[tuple[str, str], _CachedReader] = {}
+_feeding: dict[str, Feeding] = {}
+
+
+def reader(conn: psycopg.Connection, name: str) -> Reader:
+    """Return a reader of a state over `conn`; it is composed once per process. Raises UnknownStateError."""
+    return versioned_reader(conn, name)[0]
+
+
+def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple[Any, ...] | None]:
+    """Return the same with the catalog version that the reader was made for; the catalog may have changed since."""
+    now, place = time.monotonic(), (getattr(conn, "source", PRIMARY), name)
+    held = _cached.get(place)
+    if held is None or now - held.checked_at > CHECK_SECONDS:
+        _cached.pop(place, None)
+        held = _cached[place] = _checked(conn, name, held, now)
+        _feeding[name] = held.feeding
+    if place[0] != PRIMARY and not BACKENDS[held.reader.spec.backend].capabilities.in_ledger:
+        raise PrimaryOnlyError(f"the rows of state {name!r} are not in the database, so no replica of it has them")
+    return held.reader.on(conn), held.version
+
+
+def feeding_of(name: str) -> Feeding:
+    """Return how far a state is fed, as of when its reader was made; fed where there is none yet."""
+    return _feeding.get(name, Feeding())
+
+
+def external_sizes(specs: Iterable[StateSpec]) -> dict[str, tuple[int, int]]:
+    """Return rows and bytes of each state whose rows are outside the database, by its name.
+
+    Rows are counted, with those that are removed or expired and not cleaned up yet; bytes are an estimate. A state
+    whose store does not answer is left out.
+    """
+    found = {}
+    for spec in specs:
+        if not BACKENDS[spec.backend].capabilities.in_ledger:
+            try:
+                found[spec.name] = BACKENDS[spec.backend].sizes(connection(), spec)
+            except BackendUnavailable as error:
+                # The rest of the page does not need it.
+                logger.warning("no size of state %s: %s", spec.name, error)
+    return found
+
+
+def limit_backend_calls() -> None:
+    """Bound calls of this process to stores outside the database: no page should wait longer than this."""
+    for backend in BACKENDS.values():
+        backend.timeout_seconds = BACKEND_TIMEOUT_SECONDS
+
+
+def clear_cache() -> None:
+    """Read the catalog again for every state."""
+    _cached.clear()
+    _feeding.clear()
+
+
+def retry_if_redeclared(question: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question, asked once more if the state was redeclared since its reader was cached."""
+    try:
+        return question()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+        clear_cache()
+        return question()
+
+
+def _checked(conn: psycopg.Connection, name: str, held: _CachedReader | None, now: float) -> _CachedReader:
+    version = catalog_version(conn, name)
+    if held is not None and version == held.version and version is not None:
+        return replace(held, checked_at=now)
+    spec, found = Catalog(conn).get(name), findings.recorded_finding(conn, name)
+    reader = RefusedReader(spec, found) if found else state_reader(conn, spec)
+    return _CachedReader(reader, feeding(conn, name), version, now)
+
+
+@dataclass(frozen=True)
+class BatchVersion:
+    """catalog: the version of the catalog's row. clock: a reader's now."""
+
+    batch: CommittedBatch
+    catalog: tuple[Any, ...]
+    clock: datetime
+
+
+def catalog_version(conn: psycopg.Connection, name: str) -> tuple[Any, ...] | None:
+    """Return a value that changes with every change of a state in the catalog; None for an unknown state."""
+    return conn.execute(CATALOG, [name]).fetchone()
+
+
+def batch_version(conn: psycopg.Connection, name: str) -> BatchVersion | None:
+    row = conn.execute(BATCH, [name]).fetchone()
+    return None if row is None else BatchVersion(CommittedBatch(*row[:4]), (row[4], row[5]), row[6])

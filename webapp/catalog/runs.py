@@ -1,0 +1,51 @@
+"""Reads maintenance runs."""
+
+from collections.abc import Collection
+
+from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.webapp.catalog.models import MaintenanceRun
+
+
+class UnfinishedRunError(TidegaugeError):
+    """A run for this state is queued or running: wait for it, or cancel it."""
+
+    def __init__(self, message: str, run_id: int) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class UnknownRunError(TidegaugeError):
+    """No maintenance run has that number."""
+
+
+def runs(
+    *, state: str = "", kind: str = "", status: str = "", limit: int = 50, states: Collection[str] = ()
+) -> list[MaintenanceRun]:
+    """Return the newest runs; an empty word asks for all. states: of these alone; empty for all."""
+    wanted = {"state": state, "kind": kind, "status": status, "state__in": states}
+    return list(MaintenanceRun.objects.filter(**{name: word for name, word in wanted.items() if word})[:limit])
+
+
+def page(*, before: int | None, limit: int, states: Collection[str] | None = None) -> list[MaintenanceRun]:
+    """Return the newest runs, or those asked for before the run `before`. states: of these alone; None for all."""
+    wanted = MaintenanceRun.objects.all() if before is None else MaintenanceRun.objects.filter(id__lt=before)
+    wanted = wanted if states is None else wanted.filter(state__in=states)
+    return list(wanted.order_by("-id")[:limit])
+
+
+def unfinished() -> list[MaintenanceRun]:
+    """Return the runs that are queued or running, the oldest first."""
+    return list(MaintenanceRun.objects.filter(status__in=MaintenanceRun.UNFINISHED).order_by("id"))
+
+
+def latest() -> list[MaintenanceRun]:
+    """Return the newest run of each state and kind that ended as it should."""
+    done = MaintenanceRun.objects.filter(status=MaintenanceRun.Status.DONE)
+    return list(done.order_by("state_id", "kind", "-id").distinct("state_id", "kind"))
+
+
+def find_run(run_id: int) -> MaintenanceRun:
+    found = MaintenanceRun.objects.filter(pk=run_id).first()
+    if found is None:
+        raise UnknownRunError(f"there is no maintenance run {run_id}")
+    return found

@@ -1,0 +1,155 @@
+"""The verdict on a pipeline: in one word how it is doing, why, and what to do about it.
+
+Pages, /readyz, metrics and webhooks ask here, so they never disagree. The first rule that applies decides: a pipeline
+that failed is `failed` however far it is behind. No text of a verdict quotes input or what a driver said.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tidegauge.webapp.catalog.limits import Limits, limits_of
+from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.core.writing import percent
+
+# How bad each verdict is: bad, watch, good or calm.
+TONES = {
+    "failed": "bad",
+    "lost": "bad",
+    "stale": "bad",
+    "reprocess failed": "bad",
+    "retrying": "watch",
+    "rejecting": "watch",
+    "source alarm": "watch",
+    "stopped": "watch",
+    "paused": "watch",
+    "catching up": "good",
+    "caught up": "good",
+    "running": "good",
+    "starting": "calm",
+    "finished": "calm",
+    "never started": "calm",
+}
+WORST_FIRST = list(TONES)
+
+# What is served is behind the input, or will be: nobody drives the pipeline, or it does not get on.
+STALE = {"failed", "lost", "stale", "retrying", "stopped", "never started"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """reason: a clause without a full stop. remedy: a sentence, with commands between backticks; may be empty."""
+
+    name: str
+    reason: str
+    remedy: str = ""
+
+    @property
+    def tone(self) -> str:
+        return TONES[self.name]
+
+    @property
+    def is_problem(self) -> bool:
+        return self.tone in ("bad", "watch")
+
+    @property
+    def is_stale(self) -> bool:
+        return self.name in STALE
+
+
+def verdict(pipeline: PipelineStatus, limits: Limits | None = None) -> Verdict:
+    """Return the verdict on a pipeline, by its own limits or by others."""
+    limits = limits or limits_of(pipeline.name)
+    return next(found for rule in RULES if (found := rule(pipeline, limits)))
+
+
+def worst_first(pipelines: Iterable[PipelineStatus]) -> list[PipelineStatus]:
+    """Return the pipelines by verdict, then by name, so that the order is stable between refreshes."""
+    return sorted(pipelines, key=lambda each: (_rank(verdict(each)), each.name))
+
+
+def _rank(found: Verdict) -> int:
+    # Among themselves, those that are well keep their order from one batch to the next.
+    return WORST_FIRST.index("catching up" if found.tone == "good" else found.name)
+
+
+def _without_driver(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
+    run = f"`tidegauge run_pipeline {pipeline.name}`"
+    match pipeline.status:
+        case "failed":
+            return Verdict("failed", "its driver has given up", f"Correct the cause, then start it again: {run}")
+        case "lost":
+            return Verdict("lost", "its driver stopped responding", f"Start it again to continue: {run}")
+    return None
+
+
+def _retrying(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
+    if pipeline.status != "restarting" and not (pipeline.failures and pipeline.status == "running"):
+        return None
+    times = f" {pipeline.failures} times in a row" if pipeline.failures > 1 else ""
+    return Verdict("retrying", f"it failed{times} and tries again", "Nothing is committed until a try succeeds.")
+
+
+def _stale(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
+    lag, most = pipeline.lag_seconds, limits.stale_seconds
+    if pipeline.status not in ("running", "starting") or lag is None or most is None or lag <= most:
+        return None
+    reason = f"its oldest input has waited for {_length(lag)}, more than {_length(most)}"
+    return Verdict("stale", reason, "Compare rows per second with pending input; a batch may hang.")
+
+
+def _reprocess_failed(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
+    if pipeline.reprocess is None or pipeline.reprocess.status not in ("failed", "lost"):
+        return None
+    resume = f"`tidegauge run_pipeline {pipeline.name} --reprocess`"
+    return Verdict("reprocess failed", "the reprocess of its states has ended early", f"Continue with {resume}")
+
+
+def _rejecting(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
+    share, most = pipeline.rejected_share, limits.rejected_share
+    if share is None or most is None or share <= most or not pipeline.is_driven:
+        return None
+    reason = f"{percent(share)} of the rows of recent batches are dead letters, more than {percent(most)}"
+    return Verdict("rejecting", reason, "The dead letters have line and reason; correct the source or the pipeline.")
+
+
+def _source_alarm(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
+    if not (pipeline.pending or {}).get("alarm"):
+        return None
+    return Verdict("source alarm", "its source needs attention", "The pipeline's page says what the source reports.")
+
+
+def _by_status(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
+    run = f"`tidegauge run_pipeline {pipeline.name}`"
+    match pipeline.status:
+        case "stopped":
+            return Verdict("stopped", "its driver was stopped", f"Start it: {run}")
+        case "paused":
+            return Verdict("paused", "it was paused", "Input waits at the source until the pipeline is resumed.")
+        case "never started":
+            return Verdict("never started", "it was never started", f"Start it: {run}")
+        case "starting":
+            return Verdict("starting", "its driver starts")
+        case "finished":
+            return Verdict("finished", "its driver has read all input and ended")
+    return None
+
+
+def _by_lag(pipeline: PipelineStatus, limits: Limits) -> Verdict:
+    if pipeline.lag_seconds is None and not (pipeline.pending or {}).get("count"):
+        return Verdict("running", "its source does not tell what is unread")
+    if pipeline.lag_seconds == 0:
+        return Verdict("caught up", "it has counted all input")
+    return Verdict("catching up", "it is counting what has come")
+
+
+Rule = Callable[[PipelineStatus, Limits], Verdict | None]
+RULES: list[Rule] = [
+    _without_driver, _retrying, _stale, _reprocess_failed, _rejecting, _source_alarm, _by_status, _by_lag,
+]  # fmt: skip
+
+
+def _length(seconds: float) -> str:
+    """Coarse, so that the text of a page does not change with every look."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds // 60:.0f} min" if seconds < 7200 else f"{seconds // 3600:.0f} h"

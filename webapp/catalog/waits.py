@@ -1,0 +1,103 @@
+"""Requests that wait for a batch: without a thread and a connection, all of them behind one statement.
+
+A view that must wait says so and answers at once. The front drops this answer, waits on its event loop and asks the
+view again: when the batch is committed, or when the time is up. Without a front, the view itself waits.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from tidegauge.webapp.catalog import readers
+
+# A statement for all waits of the process, so short enough to be no part of a wait.
+POLL_SECONDS = 0.02
+
+COMMITTED = (
+    "SELECT s.name, p.committed_txid FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline "
+    "WHERE s.name = ANY(%s)"
+)
+
+Committed = Mapping[str, int]
+
+
+@dataclass
+class Wait:
+    """states: whose batch `txid` is awaited, all of them. until: on the monotonic clock. client: who waits.
+
+    is_over: the view is asked for the second time, and must not wait on the front again.
+    """
+
+    states: Sequence[str] = ()
+    txid: int = 0
+    until: float | None = None
+    client: str = ""
+    is_over: bool = False
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.until is not None and not self.is_over
+
+    def is_met(self, committed: Committed) -> bool:
+        # A state that is gone is the view's to answer.
+        return all(committed.get(state, self.txid) >= self.txid for state in self.states)
+
+
+# The front sets it for each request; None where there is no front.
+of_request: ContextVar[Wait | None] = ContextVar("wait", default=None)
+
+
+def deadline(seconds: float) -> float:
+    """Return until when a request waits, on the monotonic clock; after the front has waited, no longer."""
+    wait = of_request.get()
+    return time.monotonic() + (0.0 if wait is not None and wait.is_over else seconds)
+
+
+def leave_to_front(states: Sequence[str], txid: int, until: float) -> bool:
+    """Have the front wait, if there is one and it has not waited yet; returns whether it will."""
+    wait = of_request.get()
+    if wait is None or wait.is_over:
+        return False
+    wait.states, wait.txid, wait.until = states, txid, until
+    return True
+
+
+def committed_now(states: Sequence[str]) -> Committed:
+    return dict(readers.read(lambda conn: conn.execute(COMMITTED, [list(states)]).fetchall()))
+
+
+class Waits:
+    """The waits of a process, on its event loop. read: gives what is committed of some states, in a thread."""
+
+    def __init__(self, read: Callable[[Sequence[str]], Awaitable[Committed]]) -> None:
+        self._read = read
+        self._waiting: dict[int, tuple[Wait, asyncio.Future[None]]] = {}
+        self._polling: asyncio.Task[None] | None = None
+
+    async def over(self, wait: Wait, disconnected: "asyncio.Future[None]") -> None:
+        """Return when the batch is committed, when the time is up, or when the client has gone."""
+        met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[id(wait)] = (wait, met)
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll())
+        try:
+            seconds = max(0.0, (wait.until or 0.0) - time.monotonic())
+            await asyncio.wait([met, disconnected], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._waiting[id(wait)]
+            wait.is_over = True
+
+    async def _poll(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(POLL_SECONDS)
+            asked = list(self._waiting.values())  # and none that comes during the read, whose states it lacks
+            states = sorted({state for wait, _ in asked for state in wait.states})
+            try:
+                committed = await self._read(states)
+            except Exception:  # noqa: S112  the view has the reason when it is asked again
+                continue
+            for wait, met in asked:
+                if wait.is_met(committed) and not met.done():
+                    met.set_result(None)

@@ -1,0 +1,1 @@
+"""The commands that need pipelines: the only room of webapp that imports Spark."""

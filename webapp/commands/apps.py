@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class CommandsConfig(AppConfig):
+    name = "tidegauge.webapp.commands"

@@ -1,0 +1,1 @@
+"""What people look at: the dashboard and saved views."""

@@ -1,0 +1,78 @@
+"""The API panel: what a page shows, as a request of the API that can be run in place, and as programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from tidegauge.state_backends import StateSpec
+from tidegauge.webapp.catalog import snippets
+from tidegauge.webapp.catalog.programs import Server
+from tidegauge.webapp.catalog.snippets import Snippets, Wanted
+from tidegauge.webapp.console.dashboard.entries import PAGE_ENTRIES, EntriesQuery
+from tidegauge.webapp.console.dashboard.explorer.question import Question
+from tidegauge.webapp.console.dashboard.time_charts import ShownRange
+
+# Longer programs are no longer read by anyone.
+MOST_KEYS = 100
+
+
+def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefix: Sequence[Any]) -> Snippets:
+    """Return what lists the entries of a page, from the first page on. prefix: its parts as in JSON."""
+    where, order = [query.where] if query.where else [], query.order
+    wanted = Wanted(order, where, query.as_of, limit=PAGE_ENTRIES, prefix=prefix, search=query.q)
+    return snippets.entries(_server(request), spec, wanted)
+
+
+def of_exploration(
+    request: HttpRequest, spec: StateSpec, question: Question, prefix: Sequence[Any], as_of: int | None
+) -> Snippets:
+    """Return what lists the entries of the explorer, from the first page on, or its groups.
+
+    prefix: its parts as in JSON.
+    """
+    measures = question.shown_measures(spec) if question.measures else ()
+    wanted = Wanted(question.order, question.where, as_of, limit=question.limit, prefix=prefix, measures=measures)
+    if question.group:
+        return snippets.groups(_server(request), spec, question.group, wanted)
+    return snippets.entries(_server(request), spec, wanted)
+
+
+def of_keys(
+    request: HttpRequest,
+    spec: StateSpec,
+    keys: Sequence[Sequence[Any]],
+    as_of: int | None = None,
+    measures: Sequence[str] = (),
+) -> Snippets | None:
+    """Return what looks these keys up, or for none an example with the names of the columns; None for too many."""
+    if len(keys) > MOST_KEYS:
+        return None
+    wanted = keys or [[f"<{column}>" for column in spec.key]]
+    return snippets.lookup(_server(request), spec, wanted, measures, as_of)
+
+
+def of_key(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> Snippets:
+    """Return what reads one key, which exists."""
+    return snippets.one_key(_server(request), spec, key)
+
+
+def of_pipeline(request: HttpRequest, pipeline: str, shown: ShownRange) -> Snippets:
+    """Return what reads the series of a pipeline's charts."""
+    return snippets.pipeline_series(_server(request), pipeline, shown.asked)
+
+
+def of_key_chart(
+    request: HttpRequest, spec: StateSpec, key: Sequence[Any], measure: str, shown: ShownRange
+) -> Snippets:
+    """Return what reads the series of the chart of a key."""
+    return snippets.key_series(_server(request), spec, key, [measure], shown.asked)
+
+
+def of_batches(request: HttpRequest, pipeline: str, limit: int) -> Snippets:
+    """Return what lists the newest batches."""
+    return snippets.batches(_server(request), pipeline, limit)
+
+
+def _server(request: HttpRequest) -> Server:
+    return Server(request.build_absolute_uri("/").rstrip("/"))

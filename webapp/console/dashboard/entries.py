@@ -1,0 +1,254 @@
+"""The entries of a state as its page shows them: filtered, sorted and in pages, with the top keys as bars.
+
+A page starts after the last entry of the page before, so every page costs the same, and there is no way back except
+the browser's or the first page. Invalid parts of a query string are ignored.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from math import isfinite
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+
+from tidegauge.state_backends import Snapshot, StateSpec
+from tidegauge.state_backends.errors import (
+    FilterError,
+    KeyShapeError,
+    NotCommittedError,
+    OutOfReachError,
+    RangeTooLargeError,
+    SpecError,
+)
+from tidegauge.state_backends.reader.filters import Filter
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.types import type_of
+from tidegauge.webapp.console.dashboard.ordered_query import OrderedQuery, as_list, clean
+from tidegauge.webapp.console.dashboard.pasted import whole_number
+
+PAGE_ENTRIES = 25
+TOP_KEYS = 10
+FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
+
+# Requests that cannot be answered; the page shows the reason.
+REFUSED = (KeyShapeError, FilterError, OutOfReachError, NotCommittedError, RangeTooLargeError, SpecError)
+
+
+@dataclass(frozen=True)
+class EntriesQuery(OrderedQuery):
+    """The query string of the page.
+
+    q: start of a key part. prefix: leading key parts, as typed. where: a condition, as typed. order: a measure, with
+    `-` for descending; empty for key order. by: the measure of the top keys; empty for the first one. as_of: a batch,
+    None for the latest. after: last entry of the page before, as JSON; empty for the first page. n: number of entries
+    on earlier pages.
+    """
+
+    q: str = ""
+    prefix: str = ""
+    where: str = ""
+    order: str = ""
+    by: str = ""
+    as_of: int | None = None
+    after: str = ""
+    n: int = 0
+
+    @classmethod
+    def parse(cls, asked: Mapping[str, str], spec: StateSpec) -> "EntriesQuery":
+        """Read a query string; invalid parts are left out."""
+        numbers = number_measures(spec)
+        order, by = asked.get("order", ""), asked.get("by", "")
+        after = asked.get("after", "") if as_list(asked.get("after", "")) is not None else ""
+        return cls(
+            q=clean(asked.get("q", "")),
+            prefix=clean(asked.get("prefix", "")),
+            where=clean(asked.get("where", "")),
+            order=order if order.removeprefix("-") in numbers else "",
+            by=by if by in numbers else "",
+            as_of=whole_number(asked.get("as_of", "")),
+            after=after,
+            n=whole_number(asked.get("n", "")) or 0 if after else 0,
+        )
+
+    @property
+    def is_search(self) -> bool:
+        """Whether more is read than is shown, as for a search of the API."""
+        return bool(self.q or self.where or self.order)
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.q or self.prefix or self.where)
+
+    @property
+    def conditions(self) -> list[Filter]:
+        """Raises FilterError for what is not a condition."""
+        return [Filter.parse(self.where)] if self.where else []
+
+    def address(self, **changes: Any) -> str:
+        """Return the query string of this query with some parts changed."""
+        parts = {name: part for name, part in asdict(replace(self, **changes)).items() if part not in ("", None, 0)}
+        if self.as_of == 0 and "as_of" not in changes:
+            parts["as_of"] = 0
+        return f"?{urlencode(parts)}"
+
+    @property
+    def without_filter(self) -> str:
+        return self.address(q="", prefix="", where="", after="", n=0)
+
+    @property
+    def now(self) -> str:
+        return self.address(as_of=None, after="", n=0)
+
+    def export(self, prefix: Key) -> list[tuple[str, str]]:
+        """Return format and address of a download from the API, relative to the state's, for each format.
+
+        prefix: as typed values. A download is a range of keys in key order; the search does not apply to it.
+        """
+        parts = {"prefix": json.dumps(list(prefix), default=str)} if prefix else {}
+        parts |= {"where": self.where} if self.where else {}
+        parts |= {"as_of": str(self.as_of)} if self.as_of is not None else {}
+        asked = f"?{urlencode(parts)}" if parts else ""
+        return [(label, f"export.{name}{asked}") for name, label in FORMATS.items()]
+
+
+@dataclass(frozen=True)
+class Column:
+    """direction: ascending, descending or none. address: to sort by it; empty if it cannot be sorted by."""
+
+    name: str
+    direction: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One of the top keys. share: of the longest bar, in percent."""
+
+    key: list[Any]
+    number: float | None
+    share: float
+
+
+@dataclass(frozen=True)
+class EntriesPage:
+    """first, last: from 1. following: query string of the next page; empty on the last one.
+
+    complete: False if only the first keys of the state were read. txid: the batch shown.
+    """
+
+    query: EntriesQuery
+    columns: list[Column]
+    entries: list[dict[str, Any]]
+    following: str
+    complete: bool
+    txid: int
+
+    @cached_property
+    def first(self) -> int:
+        return self.query.n + 1
+
+    @cached_property
+    def last(self) -> int:
+        return self.query.n + len(self.entries)
+
+
+def number_measures(spec: StateSpec) -> list[str]:
+    return [name for name, aggregator in spec.measures.items() if type_of(aggregator.result_type).is_number]
+
+
+def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPage:
+    """Raises KeyShapeError for an invalid `after`, and the others of REFUSED."""
+    snapshot = reader.page(
+        prefix=prefix,
+        where=query.conditions,
+        search=query.q,
+        order_by=query.order_by,
+        descending=query.descending,
+        after=query.position,
+        # One more than is shown, to know whether there is a next page.
+        limit=PAGE_ENTRIES + 1,
+        most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
+        as_of=query.as_of,
+    )
+    found = snapshot.parsed()
+    shown = [_with_cells(reader.spec, entry) for entry in found[:PAGE_ENTRIES]]
+    following = _following(query, snapshot, len(found))
+    return EntriesPage(query, _columns(reader.spec, query), shown, following, snapshot.complete, snapshot.txid)
+
+
+def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> list[Bar]:
+    """Return the keys with the largest numbers, of the query's prefix, condition and batch, whatever its search."""
+    snapshot = reader.page(
+        prefix=prefix,
+        where=query.conditions,
+        order_by=measure,
+        descending=True,
+        limit=TOP_KEYS,
+        most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
+        measures=[measure],
+        as_of=query.as_of,
+    )
+    numbers = [(entry["key"], entry["value"][measure]) for entry in snapshot.parsed()]
+    longest = max((abs(number) for _, number in numbers if is_number(number)), default=0) or 1
+    return [
+        Bar(key, number, round(100 * abs(number) / longest, 2) if is_number(number) else 0.0) for key, number in numbers
+    ]
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number; JSON has texts for NaN and infinities."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def global_value(reader: Reader, as_of: int | None) -> dict[str, Any] | None:
+    """Return the values of a global aggregate by measure; None before its first batch."""
+    value = reader.multi_get([()], as_of=as_of).parsed()[0]["value"]
+    return value if value is None or reader.spec.measures else {"value": value}
+
+
+def cells(spec: StateSpec, value: Any) -> list[tuple[str, Any]]:
+    """Return names and values to show: of all measures, or of the one JSON value; empty if there is no value."""
+    if value is None:
+        return []
+    return list(value.items()) if spec.measures else [("value", value)]
+
+
+def _following(query: EntriesQuery, page: Snapshot, found: int) -> str:
+    after = end_of_page(page, PAGE_ENTRIES, query.order_by)
+    return query.address(after=after, n=query.n + min(found, PAGE_ENTRIES)) if after else ""
+
+
+def end_of_page(page: Snapshot, shown: int, order_by: str | None) -> str:
+    """Return what `Reader.page` takes to go on behind the entries shown, as JSON; empty where nothing is behind them.
+
+    page: read with a limit of one more entry than is shown.
+    """
+    # Fractions as text: a float would lose digits of a numeric.
+    found = json.loads(page.results, parse_float=str)
+    if len(found) <= shown:
+        # The reader may have looked at as many rows as it does for a page.
+        return "" if page.after is None else json.dumps(page.after)
+    last = found[shown - 1]
+    return json.dumps([last["value"][order_by], last["key"]] if order_by else last["key"])
+
+
+def _columns(spec: StateSpec, query: EntriesQuery) -> list[Column]:
+    sortable = number_measures(spec)
+    return [
+        Column(name, _direction(name, query), query.sorted_by(name) if name in sortable else "")
+        for name in (spec.measures or ["value"])
+    ]
+
+
+def _direction(measure: str, query: EntriesQuery) -> str:
+    if query.order_by != measure:
+        return "none"
+    return "descending" if query.descending else "ascending"
+
+
+def _with_cells(spec: StateSpec, entry: dict[str, Any]) -> dict[str, Any]:
+    return {**entry, "id": json.dumps(entry["key"]), "cells": cells(spec, entry["value"])}

@@ -1,0 +1,107 @@
+"""The question of the explorer: what its address asks about the keys of one state.
+
+Invalid parts of an address are ignored, except for those that a reader refuses with a reason that the page shows.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from django.http import QueryDict
+
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.reader.bounds import orderable
+from tidegauge.state_backends.reader.filters import Filter
+from tidegauge.webapp.console.dashboard.ordered_query import OrderedQuery, as_list, clean
+from tidegauge.webapp.console.dashboard.pasted import whole_number
+
+ROWS = (25, 100, 1_000)
+MOST_CONDITIONS = 10
+
+
+@dataclass(frozen=True)
+class Question(OrderedQuery):
+    """prefix: leading key parts, as typed. where: conditions, as typed. group: key columns to fold by; empty for none.
+
+    measures: those shown; empty for all. order: a measure, `-` before it for descending; empty for key order. limit:
+    rows of a page, one of ROWS. as_of: a batch or a time, as typed; empty for the latest batch. after: last entry of
+    the page before, as JSON; empty for the first page. n: number of entries on earlier pages. view: the id of the saved
+    view that was opened; empty for none.
+    """
+
+    prefix: str = ""
+    where: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+    order: str = ""
+    limit: int = ROWS[0]
+    as_of: str = ""
+    after: str = ""
+    n: int = 0
+    view: str = ""
+
+    @classmethod
+    def parse(cls, asked: QueryDict, spec: StateSpec) -> Self:
+        after = asked.get("after", "") if as_list(asked.get("after", "")) is not None else ""
+        order, limit = asked.get("order", ""), whole_number(asked.get("limit", ""))
+        return cls(
+            prefix=clean(asked.get("prefix", "")),
+            where=tuple(filter(None, map(clean, asked.getlist("where"))))[:MOST_CONDITIONS],
+            group=tuple(column for column in spec.key if column in asked.getlist("group") and spec.measures),
+            measures=some_of(list(spec.measures), asked.getlist("measures")),
+            order=order if order.removeprefix("-") in orderable(spec) else "",
+            limit=limit if limit in ROWS else ROWS[0],
+            as_of=clean(asked.get("as_of", "")),
+            after=after,
+            n=whole_number(asked.get("n", "")) or 0 if after else 0,
+            view=clean(asked.get("view", "")),
+        )
+
+    @property
+    def is_search(self) -> bool:
+        """Whether more is read than is shown, as for a search of the API."""
+        return bool(self.where or self.order or self.group)
+
+    @property
+    def conditions(self) -> list[Filter]:
+        """Raises FilterError for what is not a condition."""
+        return [Filter.parse(text) for text in self.where]
+
+    def shown_measures(self, spec: StateSpec) -> list[str]:
+        """Return the measures of the table's columns; the one that orders is always one of them."""
+        chosen = list(self.measures) or list(spec.measures) or ["value"]
+        return chosen if self.order_by in (None, *chosen) else [*chosen, self.order_by or ""]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of an address that asks this."""
+        names = ("prefix", "where", "group", "order", "limit", "as_of", "after", "n", "view")
+        parts = {name: getattr(self, name) for name in names}
+        parts["measures"] = ",".join(self.measures)
+        return {name: part for name, part in parts.items() if part and part != getattr(Question, name)}
+
+    def address(self, **changes: Any) -> str:
+        """Return the query string of this question with some parts changed."""
+        return f"?{urlencode(replace(self, **changes).parameters, doseq=True)}"
+
+    def within(self, key: Sequence[Any]) -> str:
+        """Return the address of the entries that are folded into a group."""
+        parts = (f"{name} = {json.dumps(_as_text(part))}" for name, part in zip(self.group, key, strict=True))
+        return self.address(where=(*self.where, *parts), group=())
+
+    @property
+    def now(self) -> str:
+        return self.address(as_of="", after="", n=0)
+
+
+def some_of(names: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
+    """Return those names that are asked for, by one value or several with commas between; empty for all of them."""
+    wanted = {name for text in asked for name in text.split(",")}
+    chosen = tuple(name for name in names if name in wanted)
+    return () if len(chosen) == len(names) else chosen
+
+
+def _as_text(part: Any) -> str:
+    return part if isinstance(part, str) else json.dumps(part)

@@ -1,0 +1,90 @@
+"""The strip on top of every page: how many pipelines have which problem, among those that the user sees.
+
+People who see everything are also told if nothing runs by schedule.
+
+It is also the beginning of the page's title, so that it shows in a tab in the background.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from tidegauge.webapp.accounts.permissions import key_scope
+from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.verdicts import WORST_FIRST, verdict
+from tidegauge.webapp.catalog.visible import of_request
+from tidegauge.webapp.console.system_snapshot import pipeline_statuses
+from tidegauge.webapp.core.writing import share
+from tidegauge.webapp.notify.alerts.history import silent_since
+
+WORDS = {"stale": "lagging"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The pipelines of one verdict, or the schedule. address: of the pipeline; of the overview if there are several."""
+
+    text: str
+    tone: str
+    names: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """pipelines: how many the user sees."""
+
+    marks: tuple[Mark, ...]
+    pipelines: int
+
+    @property
+    def title(self) -> str:
+        return " · ".join(mark.text for mark in self.marks)
+
+
+def strip(request: HttpRequest) -> Strip:
+    """Return the strip for a signed-in user; read once in a request."""
+    found: Strip | None = getattr(request, "_strip", None)
+    if found is None:
+        found = _strip(request, of_request(request).of_pipelines(pipeline_statuses()))
+        request._strip = found  # type: ignore[attr-defined]
+    return found
+
+
+def keep(request: HttpRequest, pipelines: Iterable[PipelineStatus]) -> None:
+    """Make the strip from the pipelines that a page has read, all that the user sees, instead of reading them again."""
+    request._strip = _strip(request, list(pipelines))  # type: ignore[attr-defined]
+
+
+def _strip(request: HttpRequest, pipelines: list[PipelineStatus]) -> Strip:
+    by_verdict: dict[str, list[PipelineStatus]] = defaultdict(list)
+    for pipeline in pipelines:
+        if verdict(pipeline).is_problem:
+            by_verdict[verdict(pipeline).name].append(pipeline)
+    marks = [_mark(name, by_verdict[name]) for name in WORST_FIRST if name in by_verdict]
+    if key_scope(request).is_unrestricted and silent_since():
+        marks.append(_schedule())
+    return Strip(tuple(marks), len(pipelines))
+
+
+def _schedule() -> Mark:
+    text = "Nothing runs by schedule: no maintenance, no alerts, no history"
+    return Mark("schedule stopped", "watch", text, reverse("dashboard:maintenance"))
+
+
+def _mark(name: str, pipelines: list[PipelineStatus]) -> Mark:
+    only = pipelines[0] if len(pipelines) == 1 else None
+    text = f"{len(pipelines)} {WORDS.get(name, name)}"
+    if only and name == "rejecting":
+        text = f"{share(only.rejected_share)} rejected"
+    address = reverse("dashboard:pipeline", args=[only.name]) if only else reverse("dashboard:index")
+    return Mark(text, verdict(pipelines[0]).tone, ", ".join(pipeline.name for pipeline in pipelines), address)
+
+
+def title_prefix(request: HttpRequest) -> str:
+    """Return the beginning of the title of a page of the admin."""
+    title = strip(request).title if request.user.is_authenticated else ""
+    return f"{title} —" if title else ""

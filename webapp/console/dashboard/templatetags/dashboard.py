@@ -1,0 +1,297 @@
+"""Template filters and tags: how pages write numbers, sizes, times and keys, and link to other queries."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django import template
+from django.http import HttpRequest
+from django.template import Context
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from tidegauge.webapp.accounts.permissions import key_scope
+from tidegauge.webapp.catalog import verdicts
+from tidegauge.webapp.catalog.batches import BatchSummary
+from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.retention import time_to_live
+from tidegauge.webapp.catalog.verdicts import Verdict
+from tidegauge.webapp.console.dashboard.entries import EntriesQuery
+from tidegauge.webapp.console.dashboard.maintenance import Figure
+from tidegauge.webapp.console.dashboard.skew import Skew, worst_skew
+from tidegauge.webapp.console.dashboard.strip import Strip, strip
+from tidegauge.webapp.core.writing import duration, number, rate, share, size
+
+register = template.Library()
+for writer in (number, rate, share, size, duration):
+    register.filter(writer)
+register.filter("retention", time_to_live)
+
+MAX_CHARACTERS = 160
+
+# A range of time, the version that a refresh has, and where a page of older versions ends.
+NOT_KEPT = ("range", "from", "to", "v", "before")
+
+
+@register.filter
+def commands(message: str) -> SafeString:
+    """Show what a message has between backticks, a command to type, as code."""
+    parts = enumerate(message.split("`"))
+    return format_html_join(
+        "", "{}", ((format_html("<code>{}</code>" if place % 2 else "{}", part),) for place, part in parts)
+    )
+
+
+@register.filter
+def marked(text: str) -> SafeString:
+    """Show the code and the bold words of a text in Markdown."""
+    marks = ("{}", "<strong>{}</strong>")
+    parts = enumerate(text.split("**"))
+    return format_html_join("", "{}", ((format_html(marks[place % 2], commands(part)),) for place, part in parts))
+
+
+@register.filter
+def paragraphs(text: str) -> list[str]:
+    return [paragraph for paragraph in text.split("\n\n") if paragraph]
+
+
+@register.filter
+def ago(moment: datetime | str | None, suffix: str = " ago") -> str | SafeString:
+    """The age of a time: 3 s ago. The page's script keeps it up to date."""
+    return _time(moment, "ago", suffix) if moment else "—"
+
+
+@register.filter
+def until(moment: datetime | None) -> str | SafeString:
+    """The distance of a future time: in 3 s. The page's script counts it down."""
+    return _time(moment, "until", "") if moment else "—"
+
+
+@register.filter
+def at(moment: datetime | str | None) -> str | SafeString:
+    """A time to the second, in UTC and marked so; the page's script shows it in the reader's time zone."""
+    return _time(moment, "at", "") if moment else "—"
+
+
+def _time(moment: datetime | str, form: str, suffix: str) -> SafeString:
+    at = (datetime.fromisoformat(moment) if isinstance(moment, str) else moment).astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{}" data-form="{}" data-suffix="{}">{}</time>',
+        at.isoformat(),
+        f"{at:%Y-%m-%d %H:%M:%S} UTC",
+        form,
+        suffix,
+        _written(at, form, suffix),
+    )
+
+
+def _written(at: datetime, form: str, suffix: str) -> str:
+    if form == "ago":
+        return _passed(at, suffix)
+    if form == "until":
+        return _left(at)
+    if form == "at":
+        return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    precision = "minutes" if not at.second and not at.microsecond else "auto"
+    return at.isoformat(" ", precision).replace("+00:00", "Z")
+
+
+def _left(at: datetime) -> str:
+    seconds = (at - datetime.now(UTC)).total_seconds() // 1
+    return f"in {duration(seconds)}" if seconds >= 1 else "now"
+
+
+def _passed(at: datetime, suffix: str) -> str:
+    seconds = (datetime.now(UTC) - at).total_seconds() // 1
+    return "just now" if suffix and seconds < 1 else f"{duration(max(0, seconds))}{suffix}"
+
+
+@register.filter
+def key_tone(status: str) -> str:
+    return {"found": "good", "expired": "watch"}.get(status, "calm")
+
+
+@register.filter
+def apikey_tone(status: str) -> str:
+    return {"active": "good", "expired": "watch"}.get(status, "calm")
+
+
+@register.filter
+def verdict(pipeline: PipelineStatus) -> Verdict:
+    return verdicts.verdict(pipeline)
+
+
+@register.filter
+def skew(batch: BatchSummary) -> Skew | None:
+    return worst_skew(batch)
+
+
+@register.filter
+def times(ratio: float | None) -> str:
+    """A ratio as a multiple, with one digit."""
+    return "—" if ratio is None else f"{ratio:.1f}×"  # noqa: RUF001
+
+
+@register.filter
+def amount(figure: Figure, count: int) -> str:
+    """A count of bytes or rows, in the unit of the figure."""
+    return size(count) if figure.is_bytes else number(count)
+
+
+@register.filter
+def changed(figure: Figure) -> str:
+    if figure.change is None:
+        return "—"
+    if not figure.change:
+        return "none"
+    return f"{'+' if figure.change > 0 else '−'}{amount(figure, abs(figure.change))}"  # noqa: RUF001
+
+
+@register.filter
+def of(mapping: dict[str, Any], name: str) -> Any:
+    return mapping.get(name)
+
+
+@register.filter
+def query(parts: dict[str, str], before: str = "") -> str:
+    """A query string of these parts; before: where the next page starts."""
+    return urlencode(parts | ({"before": before} if before else {}))
+
+
+@register.filter
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@register.filter
+def utc_field(moment: datetime) -> str:
+    """A time as the value of a field for one, which has no offset."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+@register.filter(name="json")
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+@register.filter
+def part(value: Any, sql_type: str = "") -> str | SafeString:
+    """One part of a key: a time as lookups write it, in UTC; an empty text is made visible."""
+    if sql_type == "timestamptz":
+        return _time(value, "key", "")
+    if value == "":
+        return format_html('<span class="muted">{}</span>', "empty")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@register.filter
+def cell(value: Any) -> str:
+    """The value of a measure, or a shortened JSON value."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return number(value)
+    return shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+@register.filter
+def measured(value: Any) -> str | SafeString:
+    """The value of a measure; quantiles, top items and merged fields as a list of names and values."""
+    pairs = _named(value)
+    if pairs is None:
+        return cell(value)
+    lines = format_html_join("", "<div><dt>{}</dt><dd>{}</dd></div>", ((name, cell(part)) for name, part in pairs))
+    return format_html('<dl class="pairs">{}</dl>', lines)
+
+
+def _named(value: Any) -> list[tuple[str, Any]] | None:
+    if isinstance(value, dict) and value:
+        return list(value.items())
+    if isinstance(value, list) and value and all(isinstance(entry, dict) and "item" in entry for entry in value):
+        return [(entry["item"], entry.get("count")) for entry in value]
+    return None
+
+
+@register.filter
+def shortened(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+
+
+@register.filter
+def file_name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+@register.filter
+def pairs(mapping: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The items of a mapping; `mapping.items` in a template would look up a key named `items` first."""
+    return list(mapping.items())
+
+
+@register.filter
+def typed(key: list[Any], columns: dict[str, str]) -> list[tuple[str, Any, str]]:
+    """Pair the parts of a key with the names and types of their columns."""
+    return [(name, value, sql_type) for value, (name, sql_type) in zip(key, columns.items(), strict=True)]
+
+
+@register.filter
+def with_measure(query: EntriesQuery, measure: str) -> str:
+    return query.address(by=measure)
+
+
+@register.simple_tag(takes_context=True)
+def health(context: Context) -> Strip | None:
+    """The strip with the problems of the pipelines that the user sees."""
+    request = context["request"]
+    return strip(request) if request.user.is_authenticated else None
+
+
+@register.simple_tag(takes_context=True)
+def is_restricted(context: Context) -> bool:
+    """Whether pages are closed to the user that need all states: the admin, the list of API keys."""
+    return not key_scope(context["request"]).is_unrestricted
+
+
+@register.simple_tag
+def key_address(state: str, key: list[Any]) -> SafeString:
+    """The address of the page of one key."""
+    compact = json.dumps(key, ensure_ascii=False, separators=(",", ":"))
+    return format_html("{}?{}", reverse("dashboard:key", args=[state]), urlencode({"key": compact}))
+
+
+@register.simple_tag
+def link_measure(request: HttpRequest, key: str, measure: str) -> SafeString:
+    """As `link`, to the page of a key with the chart of another measure."""
+    parts = {"key": key, "by": measure}
+    parts |= {name: request.GET[name] for name in ("before", "range", "from", "to") if request.GET.get(name)}
+    return link(f"?{urlencode(parts)}", request.path)
+
+
+@register.simple_tag
+def link_range(request: HttpRequest, name: str) -> SafeString:
+    """As `link`, to the same page with the charts of another range of time."""
+    return link(f"?{urlencode([*kept_parts(request), ('range', name)])}", request.path)
+
+
+@register.simple_tag
+def kept_parts(request: HttpRequest) -> list[tuple[str, str]]:
+    """The parameters of an address that another range of time leaves as they are."""
+    given = ((name, value) for name, values in request.GET.lists() for value in values)
+    return [(name, value) for name, value in given if value and name not in NOT_KEPT]
+
+
+@register.simple_tag(takes_context=True)
+def other_page(context: Context, part: str, number: int, of: str) -> str:
+    """The address of another page of one table, with the rest of the query as it is. of: the id of its heading."""
+    kept = {name: value for name, value in context["request"].GET.items() if value and name not in (part, "v")}
+    return f"?{urlencode({**kept, part: number})}#{of}"
+
+
+@register.simple_tag
+def link(address: str, path: str) -> SafeString:
+    """The attributes of a link that shows another query in the live part of the page, with or without JavaScript."""
+    return format_html(
+        'href="{0}{1}" hx-get="{0}{1}" hx-target="#live" hx-swap="merge" hx-push-url="true" hx-sync="#live:replace"',
+        path,
+        address,
+    )

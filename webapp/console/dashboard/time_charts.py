@@ -1,0 +1,147 @@
+"""Charts with a time axis: which range of time a page shows, and which lines its charts have.
+
+The page names the series, and charts.js reads them from the API and draws them. The range is in the page's address:
+`range=24h`, or `from` and `to`. Without one, it is the shortest that shows the pipeline at work.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from django.utils import timezone
+
+from tidegauge.webapp.catalog.batches import BatchSummary, oldest_commit
+from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.series import PHASES
+
+# Name to seconds.
+RANGES = {"15m": 900, "1h": 3_600, "24h": 86_400, "7d": 604_800}
+LABELS = {"15m": "15 m", "1h": "1 h", "24h": "24 h", "7d": "7 d"}
+DEFAULT = "1h"
+
+# Of one chart: as many as there are colours.
+MOST_LINES = 7
+
+
+@dataclass(frozen=True)
+class ShownRange:
+    """name: one of RANGES, which ends now; empty where since and until are given. is_default: no choice was made."""
+
+    name: str
+    since: datetime | None = None
+    until: datetime | None = None
+    is_default: bool = False
+
+    @classmethod
+    def parse(cls, asked: Mapping[str, str]) -> "ShownRange":
+        """Return the range of an address; the default one where it names none, or none that can be shown."""
+        since, until = moment_of(asked.get("from", "")), moment_of(asked.get("to", ""))
+        if since and until and since < until:
+            return cls("", since, until)
+        name = asked.get("range", "")
+        return cls(name) if name in RANGES else cls(DEFAULT, is_default=True)
+
+    @classmethod
+    def of_pipeline(cls, asked: Mapping[str, str], pipeline: PipelineStatus) -> "ShownRange":
+        """Return the range of an address; where it names none, that of what the pipeline did last."""
+        shown = cls.parse(asked)
+        return replace(shown, name=usual_range(pipeline)) if shown.is_default else shown
+
+    @classmethod
+    def of_batches(cls, batches: Sequence[BatchSummary]) -> "ShownRange | None":
+        """Return the range in which batches were committed, the newest first; None for fewer than two."""
+        times = [batch.committed_at for batch in batches if batch.committed_at is not None]
+        return cls("", times[-1], times[0] + timedelta(milliseconds=1)) if len(times) > 1 else None
+
+    @property
+    def seconds(self) -> int:
+        """The length of a range that ends now; 0 for any other."""
+        return RANGES.get(self.name, 0)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters of an address that shows this range."""
+        if self.since and self.until:
+            return {"from": self.since.isoformat(), "to": self.until.isoformat()}
+        return {} if self.is_default else {"range": self.name}
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """The parameters by which the API gives this range."""
+        if self.since and self.until:
+            return {"from": self.since.isoformat(), "to": self.until.isoformat()}
+        return {"last": str(self.seconds)}
+
+    @property
+    def choices(self) -> list[tuple[str, str]]:
+        return list(LABELS.items())
+
+
+def usual_range(pipeline: PipelineStatus) -> str:
+    """Return the shortest range with all batches of a pipeline, or with an hour and its last one."""
+    if pipeline.committed_at is None:
+        return DEFAULT
+    now = timezone.now()
+    idle_seconds = (now - pipeline.committed_at).total_seconds()
+    age_seconds = (now - (oldest_commit(pipeline) or pipeline.committed_at)).total_seconds()
+    least = min(age_seconds, max(idle_seconds, RANGES[DEFAULT]))
+    return next((name for name, seconds in RANGES.items() if seconds >= least), "7d")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """name: part of its id. unit: `s`, which is shown as a duration, or any other. lines: (series, label).
+
+    form: line, or steps for values that hold until the next one. of_whole_batches: not shown to a restricted user.
+    of_event_time: shown where the pipeline has it.
+    """
+
+    name: str
+    title: str
+    unit: str
+    lines: Sequence[tuple[str, str]]
+    form: str = "line"
+    of_whole_batches: bool = False
+    of_event_time: bool = False
+
+
+DURATION = Chart("duration", "Batch duration", "s", [("longest_seconds", "Longest"), ("seconds", "Average")])
+PIPELINE_CHARTS = (
+    Chart("rate", "Rows per second", "rows/s", [("rows_per_second", "Rows per second")], of_whole_batches=True),
+    Chart("lag", "Lag", "s", [("lag_seconds", "Oldest input not counted")]),
+    Chart("pending", "Pending input", "", [("pending", "Pending")]),
+    Chart("freshness", "Freshness", "s", [("freshness_seconds", "Age of the values served, at most")]),
+    Chart("event-age", "Newest event", "s", [("event_age_seconds", "Its age when committed")], of_event_time=True),
+    DURATION,
+    Chart("phases", "Parts of a batch", "s", [(name, name) for name in PHASES], of_whole_batches=True),
+    Chart(
+        "rejected",
+        "Rejected and late rows",
+        "rows",
+        [("dead_letters", "Dead letters"), ("late", "Late"), ("dropped", "Dropped")],
+    ),
+)
+
+
+def pipeline_charts(*, is_restricted: bool, has_event_time: bool, pending_unit: str) -> list[Chart]:
+    return [
+        replace(chart, unit=pending_unit) if chart.name == "pending" else chart
+        for chart in PIPELINE_CHARTS
+        if not (is_restricted and chart.of_whole_batches) and (has_event_time or not chart.of_event_time)
+    ]
+
+
+def value_chart(measure: str) -> Chart:
+    """Return the chart of a key's measure, whose values hold until the next version."""
+    return Chart("value", measure, "", [(measure, measure)], form="steps")
+
+
+def moment_of(text: str) -> datetime | None:
+    """Return a time of an address, in UTC where it has no offset; None for any other text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if not 1970 <= moment.year <= 9000:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,74 @@
+from django.urls import path, register_converter
+from django.urls.converters import StringConverter
+
+from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.console.dashboard.views import (
+    acts,
+    api_keys,
+    dead_letters,
+    explorer,
+    operations,
+    pipelines,
+    saved_views,
+    search,
+    states,
+)
+from tidegauge.webapp.console.dashboard.views.lineage import lineage_page
+from tidegauge.webapp.console.saved_views.models import Page
+
+
+class NameConverter(StringConverter):
+    regex = "[^/\0]+"  # PostgreSQL rejects NUL
+
+
+class NumberConverter(StringConverter):
+    regex = "[0-9]{1,18}"  # always fits into a bigint
+
+    def to_python(self, value: str) -> int:  # type: ignore[override]
+        return int(value)
+
+
+register_converter(NameConverter, "resource")
+register_converter(NumberConverter, "number")
+
+app_name = "dashboard"
+
+Kind = MaintenanceRun.Kind
+
+urlpatterns = [
+    path("", pipelines.overview, name="index"),
+    path("search", search.search_page, name="search"),
+    path("pipelines/<resource:name>/", pipelines.pipeline, name="pipeline"),
+    path("pipelines/<resource:name>/pause", pipelines.pause, name="pause"),
+    path("pipelines/<resource:name>/resume", pipelines.resume, name="resume"),
+    path("pipelines/<resource:name>/operations", acts.acts, name="acts"),
+    path("pipelines/<resource:name>/batches", pipelines.batches, name="batches"),
+    path("pipelines/<resource:name>/batches/<number:txid>", pipelines.batch, name="batch"),
+    path("pipelines/<resource:name>/dead-letters", dead_letters.dead_letters, name="dead_letters"),
+    path("pipelines/<resource:name>/dead-letters/replay", dead_letters.replay, name="replay"),
+    path("states/<resource:name>/", states.state, name="state"),
+    path("states/<resource:name>/explore", explorer.explore, name="explore"),
+    path("states/<resource:name>/explore/series", explorer.time_series, name="time_series"),
+    path("states/<resource:name>/explore/save", saved_views.save, {"page": Page.EXPLORE}, name="save_view"),
+    path("states/<resource:name>/compare", explorer.compare, name="compare"),
+    path("states/<resource:name>/compare/series", explorer.compare_series, name="compare_series"),
+    path("states/<resource:name>/compare/save", saved_views.save, {"page": Page.COMPARE}, name="save_comparison"),
+    path("states/<resource:name>/key", states.key, name="key"),
+    path("states/<resource:name>/lookup", states.lookup, name="lookup"),
+    path("states/<resource:name>/compact", operations.request_run, {"kind": Kind.COMPACTION}, name="compact"),
+    path("states/<resource:name>/expire", operations.request_run, {"kind": Kind.EXPIRY}, name="expire"),
+    path("states/<resource:name>/audit", operations.request_run, {"kind": Kind.AUDIT}, name="audit"),
+    path("views", saved_views.all_views, name="views"),
+    path("views/<resource:view_id>", saved_views.view, name="view"),
+    path("views/<resource:view_id>/edit", saved_views.edit, name="edit_view"),
+    path("views/<resource:view_id>/replace", saved_views.replace, name="replace_view"),
+    path("views/<resource:view_id>/delete", saved_views.delete, name="delete_view"),
+    path("lineage", lineage_page, name="lineage"),
+    path("maintenance", operations.maintenance, name="maintenance"),
+    path("maintenance/<number:run_id>", operations.run, name="run"),
+    path("maintenance/<number:run_id>/cancel", operations.cancel, name="cancel"),
+    path("keys", api_keys.api_keys, name="keys"),
+    path("keys/new", api_keys.create, name="create_key"),
+    path("keys/<number:key_id>/revoke", api_keys.revoke, name="revoke_key"),
+    path("problems", operations.problems, name="problems"),
+]

@@ -1,0 +1,92 @@
+"""The verdicts of a pipeline over the range that its page shows, as coordinates for SVG, and their last changes."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.verdicts import TONES
+from tidegauge.webapp.console.dashboard.time_charts import ShownRange
+from tidegauge.webapp.notify.alerts.history import LONGEST_PAUSE, Change, changes, periods, recorded_name
+from tidegauge.webapp.notify.alerts.models import VerdictPeriod
+
+WIDTH, HEIGHT = 1000, 24
+# The worse, the higher, so that colour is not all that tells.
+HEIGHTS = {"bad": 24, "watch": 18, "good": 10, "calm": 6}
+LEAST_WIDTH = 3
+SHOWN_CHANGES = 8
+
+UNKNOWN = "not looked at"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """x, y, width, height: in units of the chart."""
+
+    verdict: str
+    since: datetime
+    until: datetime
+    x: float
+    width: float
+
+    @property
+    def tone(self) -> str:
+        return TONES[self.verdict]
+
+    @property
+    def height(self) -> int:
+        return HEIGHTS[self.tone]
+
+    @property
+    def y(self) -> int:
+        return HEIGHT - self.height
+
+
+@dataclass(frozen=True)
+class VerdictHistory:
+    """bars: oldest first, with gaps where nobody looked. lengths: of each verdict in the range, the longest first."""
+
+    since: datetime
+    until: datetime
+    bars: Sequence[Bar]
+    lengths: Mapping[str, timedelta]
+    changes: Sequence[Change]
+
+
+def verdict_history(pipeline: PipelineStatus, shown: ShownRange) -> VerdictHistory:
+    now = timezone.now()
+    until = shown.until or now
+    since = shown.since or until - timedelta(seconds=shown.seconds)
+    found = _until_now(pipeline, periods(pipeline.name, since, until), min(now, until))
+    bars = [_bar(period, since, until) for period in found]
+    return VerdictHistory(since, until, bars, _lengths(bars, since, until), changes(pipeline.name, SHOWN_CHANGES))
+
+
+def _until_now(pipeline: PipelineStatus, found: list[VerdictPeriod], now: datetime) -> list[VerdictPeriod]:
+    """Go on from the last look until now: with its verdict, or with that of now where it is another one."""
+    if not found or not found[-1].is_current or now - found[-1].until > LONGEST_PAUSE:
+        return found
+    last, name = found[-1], recorded_name(pipeline)
+    if last.verdict == name:
+        last.until = now
+        return found
+    return [*found, VerdictPeriod(pipeline=pipeline.name, verdict=name, began_at=last.until, until=now)]
+
+
+def _bar(period: VerdictPeriod, since: datetime, until: datetime) -> Bar:
+    begin, end = max(period.began_at, since), min(period.until, until)
+    whole = (until - since) / WIDTH
+    x, width = (begin - since) / whole, max(LEAST_WIDTH, (end - begin) / whole)
+    return Bar(period.verdict, begin, end, round(min(x, WIDTH - width), 1), round(width, 1))
+
+
+def _lengths(bars: Sequence[Bar], since: datetime, until: datetime) -> dict[str, timedelta]:
+    lengths: dict[str, timedelta] = defaultdict(timedelta)
+    for bar in bars:
+        lengths[bar.verdict] += max(timedelta(), bar.until - bar.since)
+    unknown = until - since - sum(lengths.values(), timedelta())
+    found = dict(sorted(lengths.items(), key=lambda each: -each[1]))
+    return found | ({UNKNOWN: unknown} if unknown > LONGEST_PAUSE else {})

@@ -1,0 +1,212 @@
+"""The explorer of a state: questions about its keys, each at an address of its own."""
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+from rest_framework.exceptions import ParseError
+
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.errors import UnknownStateError
+from tidegauge.state_backends.reader.bounds import orderable
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
+from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError, key_scope
+from tidegauge.webapp.api.requests import SeriesParameters, read_range
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.documents import range_document
+from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.visible import of_request
+from tidegauge.webapp.console.dashboard import api_panel
+from tidegauge.webapp.console.dashboard.entries import REFUSED
+from tidegauge.webapp.console.dashboard.explorer import by_time
+from tidegauge.webapp.console.dashboard.explorer.comparison import (
+    Comparison,
+    as_text,
+    charts,
+    compared,
+    series_together,
+)
+from tidegauge.webapp.console.dashboard.explorer.moment import UnknownMomentError, batch_of
+from tidegauge.webapp.console.dashboard.explorer.question import ROWS, Question
+from tidegauge.webapp.console.dashboard.explorer.saved import saved_views
+from tidegauge.webapp.console.dashboard.explorer.table import entries_table, groups, groups_table
+from tidegauge.webapp.console.dashboard.pasted import pasted_prefix, whole_number
+from tidegauge.webapp.console.dashboard.time_charts import ShownRange
+from tidegauge.webapp.console.dashboard.views.live import View, page, signed_in, state_page
+from tidegauge.webapp.console.dashboard.views.states import UNAVAILABLE
+from tidegauge.webapp.console.saved_views.models import Page
+
+
+@state_page
+def explore(request, pipeline, version, name):
+    reader = readers.reader(readers.connection(), name)
+    question, busy = Question.parse(request.GET, reader.spec), None
+    try:
+        with SEARCHES.held(client_of(request)) if question.is_search else nullcontext():
+            found = _answer(request, pipeline, reader, question)
+    except (TooManyAtOnceError, BusyError) as error:
+        version, found, busy = "", {"refusal": str(error)}, error
+    except (*REFUSED, OutsideError, UnknownMomentError) as error:
+        found = {"refusal": str(error)}
+    except UNAVAILABLE:
+        # No version, so that the next refresh reads the values again.
+        version, found = "", {"is_unavailable": True}
+    visible = of_request(request)
+    shown = {
+        "pipeline": pipeline,
+        "state": visible.state(name),
+        "saved": saved_views(
+            request, visible, reader.spec, Page.EXPLORE, None if "refusal" in found else question.parameters
+        ),
+        "question": question,
+        "conditions": [*question.where, ""],
+        "choices": _choices(reader.spec),
+        # Also of a question without charts: the next one comes without loading the page again.
+        "has_charts": bool(by_time.time_part(reader.spec, Question())),
+    }
+    asked = question.parameters | ({"drawn": found["drawn"]} if "drawn" in found and question.group else {})
+    return page(request, "dashboard/explore.html", version, shown | found, asked, busy=busy)
+
+
+def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question) -> dict[str, Any]:
+    as_of = batch_of(question.as_of, pipeline)
+    prefix = key_scope(request).check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
+    part, charts = by_time.time_part(reader.spec, question), by_time.charts(reader.spec, question)
+    drawn, answer = _drawn(pipeline, as_of), None
+    if question.group:
+        # The groups of the table are the points of the charts, too, and are read once for both.
+        has_answer = bool(part and charts) and request.GET.get("drawn") != drawn
+        found = groups(reader, question, prefix, as_of, all_of_them=has_answer)
+        table = groups_table(reader.spec, question, found)
+        answer = by_time.series_of(reader.spec, question, found) if has_answer else None
+    else:
+        table = entries_table(reader, question, prefix, as_of)
+    as_json = json.loads(json.dumps(list(prefix), default=str))
+    return {
+        "table": table,
+        "as_of": as_of,
+        "grouped_by": {name: reader.spec.key[name] for name in question.group},
+        "by_time": part,
+        "charts": charts,
+        "drawn": drawn,
+        "series_query": _series_query(question, drawn, as_of),
+        "series_answer": answer and json.dumps(answer, cls=DjangoJSONEncoder),
+        "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, as_of),
+    }
+
+
+def _drawn(pipeline: PipelineStatus, as_of: int | None) -> str:
+    """Return what changes when the charts have to be drawn again: with commits, though not with each."""
+    at = pipeline.committed_time if as_of is None else None
+    return str(int(at.timestamp()) // by_time.AGAIN_SECONDS if at else 0)
+
+
+def _series_query(question: Question, drawn: str, as_of: int | None) -> str:
+    """Return what the series of the charts are read by."""
+    moment = "" if as_of is None else str(as_of)
+    asked = replace(question, order="", limit=ROWS[0], after="", n=0, view="", as_of=moment)
+    return urlencode(asked.parameters | {"since": drawn}, doseq=True)
+
+
+def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, Any]]) -> View:
+    """Answer what `view(request, scope, reader)` returns for the charts of a state, as JSON, and refusals by reason."""
+
+    @wraps(view)
+    def answered(request: HttpRequest, name: str) -> JsonResponse:
+        scope = key_scope(request)
+        try:
+            scope.check_state(name)
+            return JsonResponse(view(request, scope, readers.reader(readers.connection(), name)))
+        except (UnknownStateError, OutsideError):
+            return JsonResponse({"detail": f"no state {name!r} with these keys"}, status=404)
+        except (*REFUSED, ParseError) as error:
+            return JsonResponse({"detail": str(error)}, status=400)
+        except (TooManyAtOnceError, BusyError) as error:
+            retry = {"Retry-After": str(error.wait)}
+            return JsonResponse({"detail": str(error)}, status=error.status_code, headers=retry)
+        except UNAVAILABLE:
+            return JsonResponse({"detail": "the values are unavailable at present"}, status=503)
+
+    return require_safe(signed_in(answered))
+
+
+@series_of_charts
+def time_series(request, scope, reader):
+    """What the charts of a state keyed by a time draw."""
+    question = Question.parse(request.GET, reader.spec)
+    if not by_time.time_part(reader.spec, question):
+        raise ParseError("there is no time in the key to draw by")
+    prefix = scope.check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
+    with SEARCHES.held(client_of(request)):
+        return by_time.series_by_time(reader, question, prefix, whole_number(question.as_of))
+
+
+@state_page
+def compare(request, pipeline, version, name):
+    reader = readers.reader(readers.connection(), name)
+    shown_range = ShownRange.of_pipeline(request.GET, pipeline)
+    comparison = Comparison()
+    try:
+        comparison = Comparison.parse(request.GET, reader.spec)
+        found = _compared(request, pipeline, reader, comparison)
+    except (*REFUSED, OutsideError, UnknownMomentError) as error:
+        found = {"refusal": str(error)}
+    except UNAVAILABLE:
+        # No version, so that the next refresh reads the values again.
+        version, found = "", {"is_unavailable": True}
+    visible = of_request(request)
+    asked = comparison.parameters | shown_range.query
+    can_save = comparison.keys and "refusal" not in found
+    shown = {
+        "pipeline": pipeline,
+        "state": visible.state(name),
+        "saved": saved_views(request, visible, reader.spec, Page.COMPARE, asked if can_save else None),
+        "comparison": comparison,
+        "chosen": list(map(as_text, comparison.keys)),
+        "choices": _choices(reader.spec),
+        "range": shown_range,
+    }
+    # A refresh sends keys as they were typed, too.
+    sent = asked | {"key": request.GET.getlist("key"), "view": request.GET.get("view", "")}
+    return page(request, "dashboard/compare.html", version, shown | found, sent)
+
+
+def _compared(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, asked: Comparison) -> dict[str, Any]:
+    if not asked.keys:
+        return {}
+    key_scope(request).check_keys(reader.spec, asked.keys)
+    as_of, than = batch_of(asked.as_of, pipeline), batch_of(asked.than, pipeline)
+    found = compared(reader, asked, as_of, than)
+    keys = [key for key, _ in found.keys]
+    return {
+        "compared": found,
+        "charts": charts(asked, reader.spec),
+        "series_query": urlencode({"key": list(map(as_text, keys)), "measures": ",".join(asked.measures)}, doseq=True),
+        "snippets": api_panel.of_keys(request, reader.spec, keys, as_of, asked.measures),
+    }
+
+
+@series_of_charts
+def compare_series(request, scope, reader):
+    """What the charts of a comparison draw."""
+    comparison = Comparison.parse(request.GET, reader.spec)
+    scope.check_keys(reader.spec, comparison.keys)
+    given = ("from", "to", "last", "points")
+    span = read_range(SeriesParameters.read({part: request.GET[part] for part in given if part in request.GET}))
+    return series_together(reader, comparison, span) | range_document(span)
+
+
+def _choices(spec: StateSpec) -> dict[str, Any]:
+    """Return what the form offers."""
+    orders = [("", "key order")]
+    for name in orderable(spec):
+        orders += [(f"-{name}", f"{name}, largest first"), (name, f"{name}, smallest first")]
+    return {"orders": orders, "rows": ROWS, "measures": list(spec.measures), "example": next(iter(orderable(spec)), "")}

@@ -1,0 +1,185 @@
+"""The overview of all pipelines, and the pages of one: figures and batches; pause and resume."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth.decorators import login_required, permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from tidegauge.state_backends.errors import UnknownPipelineError
+from tidegauge.webapp.accounts.permissions import IN_NO_GROUP, key_scope
+from tidegauge.webapp.catalog import queries, replicas
+from tidegauge.webapp.catalog.batches import (
+    BatchSummary,
+    batch_detail,
+    batch_page,
+    recent_rates,
+)
+from tidegauge.webapp.catalog.dead_letters import newest_dead_letters
+from tidegauge.webapp.catalog.verdicts import verdict
+from tidegauge.webapp.catalog.visible import of_request
+from tidegauge.webapp.console.dashboard import api_panel, strip
+from tidegauge.webapp.console.dashboard.alerts import pipeline_alerts
+from tidegauge.webapp.console.dashboard.charts import sparkline
+from tidegauge.webapp.console.dashboard.first_run import ways
+from tidegauge.webapp.console.dashboard.lineage import lineage
+from tidegauge.webapp.console.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
+from tidegauge.webapp.console.dashboard.overview import tables as overview_tables
+from tidegauge.webapp.console.dashboard.pasted import whole_number
+from tidegauge.webapp.console.dashboard.skew import skews
+from tidegauge.webapp.console.dashboard.time_charts import DURATION, ShownRange, pipeline_charts
+from tidegauge.webapp.console.dashboard.verdict_history import verdict_history
+from tidegauge.webapp.console.dashboard.views.dead_letters import may_view_input
+from tidegauge.webapp.console.dashboard.views.live import (
+    is_current,
+    no_change,
+    page,
+    pipeline_page,
+    pipelines_version,
+    signed_in,
+    unknown_batch,
+    unknown_pipeline,
+)
+from tidegauge.webapp.maintenance import services
+
+CONTROL = "states.change_pipeline"
+
+SPARKLINE_BATCHES = 60
+OVERVIEW_BATCHES = 30
+SHOWN_BATCHES = 12
+SHOWN_DEAD_LETTERS = 5
+SHOWN_LINEAGE = 12
+PAGE_BATCHES = 50
+
+# With more states than this, the table of batches shows the sum of their keys.
+MAX_STATE_COLUMNS = 5
+
+
+@signed_in
+def overview(request):
+    visible = of_request(request)
+    is_whole = visible.scope.is_unrestricted
+    pipelines, members = visible.pipelines(), queries.members() if is_whole else []
+    standings = replicas.configured.standings() if is_whole else []
+    strip.keep(request, pipelines)
+    version = pipelines_version(pipelines, members, standings)
+    if is_current(request, version):
+        return no_change()
+    query = OverviewQuery.parse(request.GET)
+    tables = overview_tables(query, pipelines, visible.states())
+    rates = recent_rates([pipeline.name for pipeline in tables.pipelines], OVERVIEW_BATCHES)
+    shown = {
+        "query": query,
+        "count": len(pipelines),
+        "troubled": sum(verdict(pipeline).is_problem for pipeline in pipelines),
+        "tables": tables,
+        "rows": [(pipeline, sparkline(rates.get(pipeline.name, []))) for pipeline in tables.pipelines],
+        "pipeline_headings": pipeline_headings(query),
+        "state_headings": state_headings(query),
+        "members": sorted(members, key=lambda member: member.healthy),
+        "replicas": sorted(standings, key=lambda standing: standing.is_used),
+        "ways": ways() if not pipelines else [],
+        "is_restricted": not is_whole,
+        "is_in_no_group": visible.scope is IN_NO_GROUP,
+    }
+    rows = len(tables.pipelines) + len(tables.states)
+    return page(request, "dashboard/overview.html", version, shown, query.parts, rows=rows)
+
+
+@pipeline_page
+def pipeline(request, found, version):
+    visible = of_request(request)
+    batches = visible.batches(found.name, SPARKLINE_BATCHES)
+    has_letters = found.dead_letters and visible.scope.is_unrestricted
+    letters = newest_dead_letters(found.name, SHOWN_DEAD_LETTERS) if has_letters else []
+    shown_range = ShownRange.of_pipeline(request.GET, found)
+    shown = {
+        "pipeline": found,
+        "range": shown_range,
+        "charts": pipeline_charts(
+            is_restricted=not visible.scope.is_unrestricted,
+            has_event_time=any(batch.watermark for batch in batches),
+            pending_unit=(found.pending or {}).get("unit", ""),
+        ),
+        "history": verdict_history(found, shown_range),
+        "alerts": pipeline_alerts(found, visible),
+        "is_restricted": not visible.scope.is_unrestricted,
+        "snippets": api_panel.of_pipeline(request, found.name, shown_range),
+        "sparkline": sparkline(batches),
+        "batches": batches[:SHOWN_BATCHES],
+        "dead_letters": letters if may_view_input(request) else [letter.without_input() for letter in letters],
+        "states": visible.states(found.name),
+        "lineage": lineage(request, pipeline=found.name)[:SHOWN_LINEAGE],
+        "may_control": request.user.has_perm(CONTROL) and visible.scope.is_unrestricted,
+    }
+    return page(request, "dashboard/pipeline.html", version, shown, shown_range.query)
+
+
+@require_POST
+@login_required
+@permission_required(CONTROL, raise_exception=True)
+def pause(request, name):
+    return _request(request, services.pause_pipeline, name)
+
+
+@require_POST
+@login_required
+@permission_required(CONTROL, raise_exception=True)
+def resume(request, name):
+    return _request(request, services.resume_pipeline, name)
+
+
+def _request(request: HttpRequest, service: Callable[..., None], name: str) -> HttpResponse:
+    key_scope(request).check_unrestricted()
+    try:
+        service(name=name, requested_by=request.user.get_username())
+    except UnknownPipelineError:
+        return unknown_pipeline(request, name)
+    return redirect("dashboard:pipeline", name)
+
+
+@pipeline_page
+def batches(request, pipeline, version):
+    before = whole_number(request.GET.get("before", ""))
+    found = of_request(request).of_batches(batch_page(pipeline, before=before, limit=PAGE_BATCHES + 1))
+    shown = found[:PAGE_BATCHES]
+    context = {
+        "pipeline": pipeline,
+        "batches": shown,
+        "chart": DURATION,
+        "range": ShownRange.of_batches(shown),
+        # The API has no older pages.
+        "snippets": None if before else api_panel.of_batches(request, pipeline.name, PAGE_BATCHES),
+        "columns": pipeline.states if len(pipeline.states) <= MAX_STATE_COLUMNS else [],
+        "has_watermark": any(batch.watermark for batch in shown),
+    } | _pages(shown, before, has_more=len(found) > PAGE_BATCHES)
+    return page(request, "dashboard/batches.html", version, context, {"before": str(before)} if before else {})
+
+
+@pipeline_page
+def batch(request, pipeline, version, txid):
+    found = batch_detail(pipeline, txid)
+    if found is None:
+        return unknown_batch(request, pipeline.name, txid)
+    found = of_request(request).of_batch_detail(found)
+    durations = sorted(found.summary.metrics.get("duration_ms", {}).items(), key=lambda phase: -phase[1])
+    context = {
+        "pipeline": pipeline,
+        "detail": found,
+        "batch": found.summary,
+        "skews": skews(found.summary),
+        "durations": [(phase, ms / 1000, round(100 * ms / max(durations[0][1], 1), 1)) for phase, ms in durations],
+        "newest": pipeline.open_txid or pipeline.committed_txid,
+    }
+    return page(request, "dashboard/batch.html", version, context)
+
+
+def _pages(shown: list[BatchSummary], before: int | None, *, has_more: bool) -> dict[str, Any]:
+    """Return where the pages before and after start. Txids have no gaps, so the newer one is PAGE_BATCHES above."""
+    return {
+        "older": shown[-1].txid if has_more else None,
+        "newer": shown[0].txid + PAGE_BATCHES + 1 if before and shown else None,
+        "is_first": not before,
+    }

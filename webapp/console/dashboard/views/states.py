@@ -1,0 +1,202 @@
+"""The pages of a state: its schema, top keys and entries; one key with its versions; a pasted list of keys."""
+
+import json
+from contextlib import nullcontext
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.errors import (
+    BackendUnavailable,
+    FindingError,
+    KeyShapeError,
+    MovedOnError,
+    RangeTooLargeError,
+    UnknownStateError,
+)
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
+from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError, key_scope
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.snippets import Snippets
+from tidegauge.webapp.catalog.visible import of_request
+from tidegauge.webapp.console.dashboard import api_panel, entries
+from tidegauge.webapp.console.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
+from tidegauge.webapp.console.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key
+from tidegauge.webapp.console.dashboard.lineage import lineage
+from tidegauge.webapp.console.dashboard.pasted import pasted_prefix, whole_number
+from tidegauge.webapp.console.dashboard.time_charts import ShownRange, value_chart
+from tidegauge.webapp.console.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
+
+# Characters. Proxies take request lines of 8 KiB and more.
+MAX_ADDRESS = 4_000
+
+QUERY_PARTS = ("q", "prefix", "where", "order", "by", "as_of", "after", "n")
+
+# The values may be unavailable while the catalog is not, or be changed faster than a long read can follow.
+UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
+
+
+@state_page
+def state(request, pipeline, version, name):
+    reader = readers.reader(readers.connection(), name)
+    asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
+    query, busy = EntriesQuery.parse(asked, reader.spec), None
+    try:
+        with SEARCHES.held(client_of(request)) if query.is_search else nullcontext():
+            values = _values(reader, query, key_scope(request))
+    except (TooManyAtOnceError, BusyError) as error:
+        version, values, busy = "", {"query": query, "refusal": str(error), "example": []}, error
+    except UNAVAILABLE:
+        # No version, so that the next refresh reads the values again.
+        version, values = "", {"query": query, "is_unavailable": True, "example": []}
+    shown = {
+        "pipeline": pipeline,
+        "state": of_request(request).state(name),
+        "lineage": lineage(request, state=name),
+        "is_json": not reader.spec.measures,
+        "snippets": _snippets(request, reader.spec, values),
+    }
+    return page(request, "dashboard/state.html", version, shown | values, asked, busy=busy)
+
+
+def _snippets(request: HttpRequest, spec: StateSpec, values: dict[str, Any]) -> Snippets | None:
+    """Return the programs for the entries shown; without a search, filter, order or batch, for a lookup of one key."""
+    query = values["query"]
+    if "entries" in values and (query.is_filtered or query.is_search or query.as_of is not None):
+        return api_panel.of_entries(request, spec, query, values["prefix"])
+    return api_panel.of_keys(request, spec, [values["example"]] if values["example"] else [])
+
+
+def _values(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, Any]:
+    common = {"query": query, "example": _placeholders(reader.spec)}
+    try:
+        return common | (_entries(reader, query, scope) if reader.spec.key else _only_value(reader, query))
+    except (*REFUSED, OutsideError) as error:
+        return common | {"refusal": str(error)}
+
+
+def _entries(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, Any]:
+    measures = number_measures(reader.spec)
+    measure = query.by or next(iter(measures), "")
+    prefix = scope.check_prefix(reader.spec, pasted_prefix(query.prefix, reader.spec))
+    found = entries.entries_page(reader, query, prefix)
+    not_ranked = ""
+    try:
+        top_keys = entries.top_keys(reader, query, prefix, measure) if measure else []
+    except RangeTooLargeError as error:
+        top_keys, not_ranked = [], str(error)
+    keys = [bar.key for bar in top_keys] + [entry["key"] for entry in found.entries]
+    return {
+        "entries": found,
+        "measures": measures,
+        "measure": measure,
+        "top_keys": top_keys,
+        "not_ranked": not_ranked,
+        "exports": query.export(prefix),
+        "prefix": json.loads(json.dumps(list(prefix), default=str)),
+        "example": keys[0] if keys else _placeholders(reader.spec),
+    }
+
+
+def _placeholders(spec: StateSpec) -> list[str]:
+    return [f"<{column}>" for column in spec.key]
+
+
+def _only_value(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
+    return {"figures": entries.global_value(reader, query.as_of)}
+
+
+@state_page
+def key(request, pipeline, version, name):
+    reader = readers.reader(readers.connection(), name)
+    asked = {part: request.GET[part] for part in ("key", "by", "before") if request.GET.get(part)}
+    shown_range = ShownRange.of_pipeline(request.GET, pipeline)
+    try:
+        values = _versions(reader, asked, key_scope(request))
+    except (KeyShapeError, OutsideError) as error:
+        values = {"refusal": str(error), "asked_key": asked.get("key", "")}
+    except UNAVAILABLE:
+        version, values = "", {"is_unavailable": True}
+    found = values.get("key", [])
+    if values.get("chart"):
+        values["chart_snippets"] = api_panel.of_key_chart(request, reader.spec, found, values["measure"], shown_range)
+    # One that does not exist is a 404 of the call for one key.
+    programs = api_panel.of_keys(request, reader.spec, [found] if found else [])
+    if values.get("status") == "found":
+        programs = api_panel.of_key(request, reader.spec, found)
+    shown = {
+        "pipeline": pipeline,
+        "state": of_request(request).state(name),
+        "is_json": not reader.spec.measures,
+        "snippets": programs,
+        "range": shown_range,
+    }
+    return page(request, "dashboard/key.html", version, shown | values, asked | shown_range.query)
+
+
+def _versions(reader: Reader, asked: dict[str, str], scope: KeyScope) -> dict[str, Any]:
+    typed = read_key(asked.get("key", "[]"), reader.spec)
+    scope.check_keys(reader.spec, [typed])
+    snapshot = reader.multi_get([typed])
+    answer = snapshot.parsed()[0]
+    past = history(reader, typed, whole_number(asked.get("before", "")))
+    measures = number_measures(reader.spec)
+    measure = asked["by"] if asked.get("by") in measures else next(iter(measures), "")
+    return {
+        "key": answer["key"],
+        "key_json": json.dumps(answer["key"]),
+        "status": answer["status"],
+        "cells": cells(reader.spec, answer["value"]),
+        "until": snapshot.until,
+        "history": past,
+        "names": list(reader.spec.measures) or ["value"],
+        "measures": measures,
+        "measure": measure,
+        "chart": value_chart(measure) if measure and past.versions else None,
+        "series_query": urlencode({"key": json.dumps(answer["key"]), "measures": measure}),
+        "is_first": "before" not in asked,
+    }
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@signed_in
+def lookup(request, name):
+    """Look up a pasted list, at an address that can be shared. A list too long for one is answered to the POST."""
+    sent = request.POST if request.method == "POST" else request.GET
+    text, asked_batch = sent.get("keys", ""), sent.get("as_of", "")
+    if request.method != "POST" and not text.strip():
+        return redirect(f"{reverse('dashboard:state', args=[name])}#lookup")
+    address = f"{request.path}?{urlencode({'keys': text} | ({'as_of': asked_batch} if asked_batch else {}))}"
+    if request.method == "POST" and len(address) <= MAX_ADDRESS:
+        return redirect(address)
+    scope = key_scope(request)
+    try:
+        state = of_request(request).state(name)
+        reader = readers.reader(readers.connection(), name)
+    except (UnknownStateError, OutsideError):
+        return unknown_state(request, name)
+    shown: dict[str, Any] = {"text": text, "as_of": asked_batch, "is_shared": request.method != "POST"}
+    try:
+        as_of = whole_number(asked_batch)
+        found = look_up_pasted(reader, text, scope, limit=settings.TIDEGAUGE_LOOKUP_MAX_KEYS, as_of=as_of)
+        keys = [line.key for line in found.lines if line.status != "invalid"]
+        shown |= {"lookup": found, "snippets": api_panel.of_keys(request, reader.spec, keys, as_of)}
+    except (*REFUSED, OutsideError, TooManyKeysError) as error:
+        shown["refusal"] = str(error)
+    except UNAVAILABLE:
+        shown["is_unavailable"] = True
+    shown |= {
+        "state": state,
+        "names": list(reader.spec.measures) or ["value"],
+        "is_json": not reader.spec.measures,
+    }
+    return static_page(request, "dashboard/lookup.html", shown)

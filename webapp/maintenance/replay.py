@@ -1,0 +1,141 @@
+"""Replay of dead letters as people ask for it: requests that mark letters, and what became of the last one.
+
+The pipeline's driver takes marked letters between two batches, into a batch of their own: see
+state_backends/dead_letters/replay.py.
+"""
+
+import shlex
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.db import transaction
+
+from tidegauge.state_backends.dead_letters import replay as dead_letter_replay
+from tidegauge.state_backends.dead_letters.replay import Choice, Found
+from tidegauge.state_backends.errors import TidegaugeError, UnknownPipelineError
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.catalog import queries, readers
+
+ACTION = "pipeline.replay"
+
+
+class NothingToReplayError(TidegaugeError):
+    """None of the chosen letters can be replayed: choose others."""
+
+
+class ReplayUnderWayError(TidegaugeError):
+    """Letters of the pipeline wait to be replayed, or are in an open batch: wait until it is committed."""
+
+
+class NotDrivenError(TidegaugeError):
+    """No driver of the pipeline runs: start it, or use the command, which leaves the letters to the next driver."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The last request of a pipeline. letters: how many it marked. waiting: those that no committed batch has counted.
+
+    replayed: those counted since, the last of them in batch `txid`. All is 0 or None if there was no request.
+    """
+
+    requested_at: datetime | None = None
+    requested_by: str = ""
+    letters: int = 0
+    waiting: int = 0
+    replayed: int = 0
+    txid: int | None = None
+
+    @property
+    def remaining(self) -> int:
+        """Letters that are dead letters still: they cannot be read now either, or their batch was taken back."""
+        return self.letters - self.waiting - self.replayed
+
+
+def request_replay(*, name: str, choice: Choice, requested_by: str) -> Found:
+    """Request a replay by the driver that runs, as replay_dead_letters does; there is one at a time.
+
+    Raises UnknownPipelineError, ReplayUnderWayError, NothingToReplayError, NotDrivenError.
+    """
+    with transaction.atomic():
+        conn = readers.connection()
+        conn.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"request a replay of {name}"])
+        waiting = queries.fetch(WAITING, {"pipeline": name})[0]["letters"]
+        if waiting:
+            raise ReplayUnderWayError(
+                f"pipeline {name!r}: {waiting} dead letters wait to be replayed or are in the open batch; wait until "
+                "it is committed"
+            )
+        found = replay_dead_letters(name=name, choice=choice, requested_by=requested_by)
+        if not found.letters:
+            raise NothingToReplayError(
+                f"pipeline {name!r}: no dead letter of the choice can be replayed; {found.without_record} have no raw "
+                f"record, and {found.counted} were counted by a partial reprocess"
+            )
+        # Last, so that a request that is refused for another reason says so; the transaction is rolled back.
+        if not queries.pipeline(name).is_driven:
+            raise NotDrivenError(
+                f"pipeline {name!r} has no driver that runs; start it and ask again, or leave the letters to its next "
+                f"driver: `{command(name, choice)}`"
+            )
+    return found
+
+
+def replay_dead_letters(*, name: str, choice: Choice, requested_by: str, dry_run: bool = False) -> Found:
+    """Request that dead letters of a pipeline's sources are read again, in its next batch; return what was found.
+
+    A driver that runs takes them at once, in a batch of their own; else the next one does when it starts.
+    Raises UnknownPipelineError.
+    """
+    names = queries.pipeline_names()
+    if name not in names:
+        raise UnknownPipelineError.among(name, names)
+    with transaction.atomic():
+        conn = readers.connection()
+        found = dead_letter_replay.find(conn, name, choice)
+        if dry_run:
+            return found
+        [began] = queries.fetch("SELECT clock_timestamp() AS at", {})
+        requested = dead_letter_replay.request(conn, name, choice, requested_by)
+        chosen = {
+            "reason": choice.reason,
+            "group": choice.pattern,
+            "since": choice.since.isoformat() if choice.since else None,
+            "ids": None if choice.ids is None else len(choice.ids),
+            "until": choice.until,
+        }
+        detail = chosen | {"letters": requested, "began": began["at"].isoformat()}
+        record(ACTION, f"pipeline {name}", by=requested_by, **detail)
+    return replace(found, letters=requested)
+
+
+def last_replay(pipeline: str) -> Replay:
+    """Return the last request for a pipeline that the audit log has, and what became of it."""
+    asked = AuditEntry.objects.filter(action=ACTION, target=f"pipeline {pipeline}").order_by("-id").first()
+    if asked is None or "began" not in asked.detail:
+        return Replay()
+    [row] = queries.fetch(PROGRESS, {"pipeline": pipeline, "began": asked.detail["began"]})
+    return Replay(asked.at, asked.actor, asked.detail["letters"], **row)
+
+
+def command(name: str, choice: Choice) -> str:
+    """Return the command that requests the same of the next driver."""
+    words = ["tidegauge", "replay_dead_letters", name]
+    words += ["--group", choice.pattern] if choice.pattern else []
+    words += ["--ids", *map(str, choice.ids)] if choice.ids else []
+    return shlex.join(words)
+
+
+WAITING = """
+SELECT count(*) AS letters FROM tidegauge.dead_letter l JOIN tidegauge.pipeline p ON p.name = l.pipeline
+WHERE l.pipeline = %(pipeline)s AND l.replay_at IS NOT NULL
+AND (l.replay_txid IS NULL OR l.replay_txid > p.committed_txid)
+"""
+
+PROGRESS = """
+SELECT count(*) FILTER (WHERE l.replay_txid <= p.committed_txid) AS replayed,
+    count(*) FILTER (WHERE l.replay_txid IS NULL OR l.replay_txid > p.committed_txid) AS waiting,
+    max(l.replay_txid) FILTER (WHERE l.replay_txid <= p.committed_txid) AS txid
+FROM tidegauge.dead_letter l JOIN tidegauge.pipeline p ON p.name = l.pipeline
+WHERE l.pipeline = %(pipeline)s AND l.replay_at >= %(began)s::timestamptz
+"""

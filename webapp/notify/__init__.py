@@ -1,0 +1,1 @@
+"""Who is told: alerts, which rules find, and webhooks, which send."""

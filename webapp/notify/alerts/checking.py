@@ -1,0 +1,42 @@
+"""What the periodic task does: look at all pipelines, record their verdicts, and report what the rules find."""
+
+from datetime import datetime
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from tidegauge.webapp.catalog import queries
+from tidegauge.webapp.notify.alerts.figures import figures, limits_of
+from tidegauge.webapp.notify.alerts.history import LONGEST_PAUSE, record_verdicts
+from tidegauge.webapp.notify.alerts.models import AlertRule, LastCheck
+from tidegauge.webapp.notify.alerts.notices import notify
+from tidegauge.webapp.notify.alerts.rules import above_limits, findings, follow
+
+LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('tidegauge alerts', 0))"
+
+
+def check() -> bool:
+    """Look at all pipelines, unless another worker does. Returns whether it did."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(LOCK)
+            if not cursor.fetchone()[0]:
+                return False
+        _look(timezone.now())
+    return True
+
+
+def _look(at: datetime) -> None:
+    before = LastCheck.objects.values_list("at", flat=True).first()
+    pipelines = queries.pipelines()
+    record_verdicts(pipelines, at)
+    rules = list(AlertRule.objects.filter(enabled=True))
+    found, known = findings(pipelines), figures(pipelines, at) if any(map(limits_of, rules)) else {}
+    for rule in rules:
+        follow(
+            rule,
+            found | above_limits(rule, pipelines, known),
+            at,
+            was_away=before is None or at - before > LONGEST_PAUSE,
+        )
+        notify(rule, pipelines, at)

@@ -1,0 +1,174 @@
+"""The history of verdicts, and alerts: the rules, what they have found, silences, and the messages about them."""
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from tidegauge.webapp.notify.webhooks.models import Webhook
+
+
+class VerdictPeriod(models.Model):
+    """How long a pipeline had a verdict. verdict: `running` for all that are good, as these change with each batch.
+
+    until: when it was last looked at, or when the next verdict was found. is_current: the last one of its pipeline.
+    """
+
+    pipeline = models.TextField()
+    verdict = models.TextField()
+    reason = models.TextField()
+    began_at = models.DateTimeField()
+    until = models.DateTimeField()
+    is_current = models.BooleanField(default=True)
+
+    class Meta:
+        default_permissions = ()
+        ordering = ["-began_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["pipeline"], condition=Q(is_current=True), name="one_current_verdict")
+        ]
+        indexes = [models.Index(fields=["pipeline", "-began_at"], name="verdicts_of_a_pipeline")]
+
+    def __str__(self):
+        return f"{self.pipeline} {self.verdict}"
+
+
+class LastCheck(models.Model):
+    """One row: when the schedule last had the pipelines looked at."""
+
+    at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self):
+        return self.at.isoformat()
+
+
+class AlertRule(models.Model):
+    """Which verdicts on pipelines and states, and which figures of pipelines, are reported, and where.
+
+    pipelines, states: what it is about; a state stands for itself and its pipeline. Both empty: all.
+    lag_seconds to batch_seconds: limits of figures, see figures.py. None: no limit.
+    after_seconds: how long a verdict or a figure above its limit has to last. mail_to, webhooks: where messages go.
+    sent_at: when its last message was made.
+    """
+
+    name = models.CharField(max_length=100, unique=True)
+    pipelines = ArrayField(models.TextField(), default=list, blank=True)
+    states = ArrayField(models.TextField(), default=list, blank=True)
+    verdicts = ArrayField(models.TextField(), default=list, blank=True)
+    lag_seconds = models.FloatField(null=True, blank=True)
+    pending_input = models.PositiveBigIntegerField(null=True, blank=True)
+    rejected_share = models.FloatField(null=True, blank=True)
+    event_age_seconds = models.FloatField(null=True, blank=True)
+    batch_gap_seconds = models.FloatField(null=True, blank=True)
+    batch_seconds = models.FloatField(null=True, blank=True)
+    after_seconds = models.PositiveIntegerField(default=60)
+    mail_to = ArrayField(models.EmailField(), default=list, blank=True)
+    webhooks = models.ManyToManyField(Webhook, blank=True, related_name="alert_rules")
+    enabled = models.BooleanField(default=True)
+    sent_at = models.DateTimeField(null=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self):
+        return self.name
+
+
+class Alert(models.Model):
+    """A verdict that a rule is about, or a figure above its limit, from when it was found until it was over.
+
+    state: empty if it is about the pipeline. figure: the name of its limit, empty if it is about a verdict.
+    well_since: since when it has not been found; None while it is.
+    told: the worst verdict that a message has named, `over` after the message of its end, empty before the first.
+    """
+
+    OVER = "over"
+
+    rule = models.ForeignKey(AlertRule, models.CASCADE, related_name="alerts")
+    pipeline = models.TextField()
+    state = models.TextField(blank=True)
+    figure = models.TextField(blank=True, db_default="")
+    verdict = models.TextField()
+    reason = models.TextField()
+    began_at = models.DateTimeField()
+    well_since = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    told = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-began_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["rule", "pipeline", "state", "figure"],
+                condition=Q(ended_at=None),
+                name="one_open_alert_of_a_rule",
+            )
+        ]
+        indexes = [models.Index(fields=["pipeline", "-began_at"], name="alerts_of_a_pipeline")]
+
+    def __str__(self):
+        return f"{self.state or self.pipeline} {self.verdict}"
+
+
+class Silence(models.Model):
+    """A time in which no message is made. pipeline: of this one alone; empty: of all. rule: likewise; None: of all."""
+
+    pipeline = models.TextField(blank=True)
+    rule = models.ForeignKey(AlertRule, models.CASCADE, null=True, blank=True, related_name="silences")
+    until = models.DateTimeField()
+    reason = models.CharField(max_length=200, blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, editable=False, related_name="silences"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-until"]
+
+    def __str__(self):
+        return f"of {self.pipeline or 'all pipelines'} until {self.until:%Y-%m-%d %H:%M %Z}"
+
+
+class Notice(models.Model):
+    """A message about alerts: a mail until it is sent or given up, or what a webhook was given to deliver.
+
+    source: of a webhook's message, by which its delivery is found. attempts, error: of a mail.
+    """
+
+    class Channel(models.TextChoices):
+        MAIL = "mail"
+        WEBHOOK = "webhook"
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        SENT = "sent"
+        FAILED = "failed"
+
+    rule = models.ForeignKey(AlertRule, models.SET_NULL, null=True, related_name="notices")
+    channel = models.CharField(max_length=10, choices=Channel)
+    to = ArrayField(models.TextField())
+    source = models.TextField(blank=True)
+    subject = models.TextField()
+    body = models.TextField()
+    status = models.CharField(max_length=10, choices=Status, default=Status.PENDING)
+    attempts = models.PositiveIntegerField(default=0)
+    error = models.TextField(blank=True)
+    next_attempt_at = models.DateTimeField(default=timezone.now)
+    created_at = models.DateTimeField(default=timezone.now)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+        verbose_name = "message"
+        indexes = [
+            models.Index(fields=["next_attempt_at"], condition=Q(status="pending"), name="pending_notices"),
+            models.Index(fields=["finished_at"], name="notices_by_age"),
+        ]
+
+    def __str__(self):
+        return self.subject

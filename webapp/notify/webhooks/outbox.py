@@ -1,0 +1,193 @@
+"""Messages for webhooks, from the moment they are stored until they are delivered or given up.
+
+A message is sent at least once: it stays pending until an answer is recorded, so a worker that dies in between sends
+it again, with the same id. One worker at a time sends. Each webhook has one message under way, and they take turns; one
+that has failed rests, so a silent receiver takes one of the threads for TIDEGAUGE_WEBHOOK_SECONDS now and then.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import orjson
+from django.db import transaction
+from django.db.models import Count, Min, OuterRef, Q, QuerySet, Subquery
+from django.utils import timezone
+
+from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.notify.webhooks.models import Delivery, Webhook
+from tidegauge.webapp.notify.webhooks.sending import GONE, Attempt, attempt
+
+# Waits of 10 s, 30 s, 90 s .. 6 hours: 21 hours in all, about.
+MOST_ATTEMPTS = 11
+FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(hours=6)
+JITTER = 0.2
+# Of a webhook whose attempts fail, one after the other.
+FIRST_REST, LONGEST_REST = timedelta(seconds=5), timedelta(minutes=5)
+
+MOST_LOGGED = 2 * MOST_ATTEMPTS
+# Of one webhook; beyond these its cursors wait.
+MOST_PENDING = 1_000
+
+THREADS = 16
+# After it a task sends nothing new, so that a worker gets to other tasks.
+TURN_SECONDS = 30.0
+
+SENDER = "webhooks"
+LOCK = "SELECT pg_try_advisory_lock(hashtextextended('tidegauge webhooks', 0))"
+
+
+@dataclass(frozen=True)
+class Message:
+    """event: its `type`. source: what it is about, where the same must not become two messages."""
+
+    event: str
+    data: dict[str, Any]
+    source: str | None = None
+    at: datetime = field(default_factory=timezone.now)
+
+    @property
+    def body(self) -> str:
+        return orjson.dumps({"type": self.event, "timestamp": self.at, "data": self.data}).decode()
+
+
+@dataclass(frozen=True)
+class News:
+    """What a webhook was not told yet, oldest first. position: of its cursor then. more: whether to look on at once."""
+
+    messages: list[Message]
+    position: Any
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """oldest: when the oldest message that is pending was stored. dead: messages that were given up."""
+
+    webhook: str
+    pending: int
+    oldest: datetime | None
+    dead: int
+
+
+def add(webhook: Webhook, messages: Iterable[Message]) -> None:
+    """Store messages, oldest first, in the caller's transaction; one whose source has a message already is left out."""
+    rows = [
+        Delivery(webhook=webhook, message_id=f"msg_{uuid4().hex}", event=each.event, source=each.source, body=each.body)
+        for each in messages
+    ]
+    Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def room(webhook: Webhook) -> int:
+    """Return how many messages a webhook may be sent beside those that are pending."""
+    return max(0, MOST_PENDING - webhook.deliveries.filter(status=Delivery.Status.PENDING).count())
+
+
+def send_due() -> int:
+    """Send what is due, for TURN_SECONDS at most, unless another worker does. Returns the number of attempts."""
+    with readers.own_connection("sending webhooks") as conn:
+        # It ends with the connection, so a killed worker does not keep it.
+        row: Any = conn.execute(LOCK).fetchone()
+        return _send_due() if row[0] else 0
+
+
+def _send_due() -> int:
+    until = time.monotonic() + TURN_SECONDS
+    turns: Counter[int] = Counter()
+    under_way: dict[Future[Attempt], Delivery] = {}
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="webhooks") as pool:
+        while True:
+            if time.monotonic() < until:
+                for delivery in _next(turns, under_way.values()):
+                    turns[delivery.webhook_id] += 1
+                    under_way[pool.submit(attempt, delivery)] = delivery
+            if not under_way:
+                return turns.total()
+            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                keep(under_way.pop(future), future.result())
+
+
+def _next(turns: Counter[int], under_way: Iterable[Delivery]) -> list[Delivery]:
+    """Return the first due message of the webhooks that have had the fewest turns, as many as there are threads."""
+    busy = {delivery.webhook_id for delivery in under_way}
+    firsts: dict[int, int] = dict(due().exclude(pk__in=busy).values_list("pk", "due"))
+    chosen = sorted(firsts, key=lambda webhook: (turns[webhook], firsts[webhook]))[: THREADS - len(busy)]
+    return list(Delivery.objects.select_related("webhook").filter(pk__in=[firsts[each] for each in chosen]))
+
+
+def due() -> QuerySet[Any]:
+    """Return the webhooks that a message is due for, its id as `due`."""
+    now = timezone.now()
+    pending = Delivery.objects.filter(
+        webhook=OuterRef("pk"), status=Delivery.Status.PENDING, next_attempt_at__lte=now
+    ).order_by("next_attempt_at", "id")
+    ready = Webhook.objects.filter(Q(rests_until=None) | Q(rests_until__lte=now), enabled=True)
+    return ready.annotate(due=Subquery(pending.values("pk")[:1])).exclude(due=None)
+
+
+def keep(delivery: Delivery, made: Attempt) -> None:
+    """Record an attempt, and what becomes of the message and its webhook."""
+    with transaction.atomic():
+        held = Delivery.objects.select_for_update(no_key=True).filter(pk=delivery.pk).first()
+        webhook = Webhook.objects.select_for_update(no_key=True).filter(pk=delivery.webhook_id).first()
+        if held is None or webhook is None:
+            return
+        held.attempts += 1
+        held.log = [*held.log, asdict(made)][-MOST_LOGGED:]
+        if made.is_delivered:
+            _finish(held, Delivery.Status.DELIVERED)
+            webhook.failures, webhook.rests_until = 0, None
+        else:
+            _wait_or_give_up(held, made)
+            webhook.failures += 1
+            webhook.rests_until = timezone.now() + _growing(FIRST_REST, 2, webhook.failures, LONGEST_REST)
+        if made.status == GONE and webhook.enabled:
+            webhook.enabled, webhook.problem = False, "the receiver answered 410 Gone, so it is disabled"
+            record("webhook.disable", f"webhook {webhook}", by=SENDER, reason="410 Gone")
+        held.save()
+        webhook.save(update_fields=["failures", "rests_until", "enabled", "problem"])
+
+
+def _wait_or_give_up(delivery: Delivery, made: Attempt) -> None:
+    if made.status == GONE or delivery.attempts >= MOST_ATTEMPTS:
+        _finish(delivery, Delivery.Status.DEAD)
+    else:
+        pause = _growing(FIRST_WAIT, 3, delivery.attempts, LONGEST_WAIT)
+        delivery.next_attempt_at = timezone.now() + pause * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+
+
+def _finish(delivery: Delivery, status: str) -> None:
+    delivery.status, delivery.finished_at = status, timezone.now()
+
+
+def _growing(first: timedelta, factor: int, times: int, longest: timedelta) -> timedelta:
+    return min(first * factor ** min(times - 1, 20), longest)
+
+
+def send_again(deliveries: QuerySet[Delivery]) -> int:
+    """Let messages be sent at once, with all attempts, whatever became of them. Returns their number."""
+    now = timezone.now()
+    webhooks = list(deliveries.values_list("webhook", flat=True).distinct())
+    again = deliveries.update(status=Delivery.Status.PENDING, attempts=0, next_attempt_at=now, finished_at=None)
+    Webhook.objects.filter(pk__in=webhooks).update(rests_until=None)
+    return again
+
+
+def backlogs() -> list[Backlog]:
+    """Return what each webhook has pending and dead, by its name."""
+    kept = Delivery.objects.exclude(status=Delivery.Status.DELIVERED).order_by()
+    counted = kept.values_list("webhook", "status").annotate(Count("id"), Min("created_at"))
+    found = {(webhook, status): (count, oldest) for webhook, status, count, oldest in counted}
+    none = (0, None)
+    return [
+        Backlog(name, *found.get((pk, Delivery.Status.PENDING), none), found.get((pk, Delivery.Status.DEAD), none)[0])
+        for pk, name in Webhook.objects.values_list("pk", "name")
+    ]

@@ -1,0 +1,91 @@
+"""One attempt at a delivery: a POST to a checked address, signed. It touches no database.
+
+It has a fixed time once the name is resolved, for which the system's resolver has a limit of its own. Proxies and
+credentials of the environment are not used, redirects are not followed, and no body of an answer is read.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from ssl import SSLContext
+from typing import Any
+
+import httpx
+from django.conf import settings
+from django.utils import timezone
+
+from tidegauge.webapp.notify.webhooks.addresses import Address, AddressError, check_url, resolve
+from tidegauge.webapp.notify.webhooks.models import Delivery
+from tidegauge.webapp.notify.webhooks.signing import SecretKeyChangedError, headers
+
+GONE = 410
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """at: ISO 8601. status: of the answer, None without one. error: why it does not count as delivered; else empty."""
+
+    at: str
+    seconds: float
+    status: int | None
+    error: str
+
+    @property
+    def is_delivered(self) -> bool:
+        return not self.error
+
+
+def attempt(delivery: Delivery) -> Attempt:
+    """Send a message once, to the first address of its webhook that can be connected to. It raises nothing."""
+    began, at = time.monotonic(), timezone.now()
+    status, error = None, ""
+    try:
+        url = check_url(delivery.webhook.url)
+        signed = headers(delivery.webhook, delivery.message_id, delivery.body, at)
+        status = asyncio.run(_within(settings.TIDEGAUGE_WEBHOOK_SECONDS, url, resolve(url), signed, delivery.body))
+        error = _refusal(status)
+    except (AddressError, SecretKeyChangedError) as refused:
+        error = str(refused)
+    except TimeoutError:
+        error = f"no answer within {settings.TIDEGAUGE_WEBHOOK_SECONDS:g} s"
+    except (httpx.HTTPError, OSError) as failed:
+        error = f"{type(failed).__name__}: {failed}"
+    return Attempt(at.isoformat(), round(time.monotonic() - began, 3), status, error)
+
+
+def _refusal(status: int) -> str:
+    if httpx.codes.is_success(status):
+        return ""
+    if httpx.codes.is_redirect(status):
+        return f"answered {status}, and redirects are not followed; correct the URL"
+    return f"answered {status}"
+
+
+async def _within(seconds: float, *arguments: Any) -> int:
+    # The timeouts of httpx are for each read and write, so a receiver that sends a byte now and then meets none.
+    async with asyncio.timeout(seconds):
+        return await _post(*arguments)
+
+
+async def _post(url: httpx.URL, addresses: Sequence[Address], signed: dict[str, str], body: str) -> int:
+    sent = signed | {"host": url.netloc.decode("ascii"), "content-type": "application/json", "user-agent": "tidegauge"}
+    # By address, so that nothing is resolved again; the certificate is still that of the name.
+    extensions = {"sni_hostname": url.raw_host.decode("ascii")}
+    timeout = settings.TIDEGAUGE_WEBHOOK_SECONDS
+    async with httpx.AsyncClient(trust_env=False, verify=_tls(), timeout=timeout, follow_redirects=False) as client:
+        for place, address in enumerate(addresses, 1):
+            at = url.copy_with(host=str(address))
+            try:
+                async with client.stream("POST", at, content=body, headers=sent, extensions=extensions) as answer:
+                    return answer.status_code
+            except httpx.ConnectError:
+                if place == len(addresses):
+                    raise
+    raise httpx.ConnectError("the name has no address")
+
+
+@cache
+def _tls() -> SSLContext:
+    return httpx.create_ssl_context()

@@ -1,0 +1,1 @@
+"""How processes serve: the front that reads requests, request ids and logs, health, stored metrics."""

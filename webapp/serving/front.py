@@ -1,0 +1,304 @@
+"""The front of the web process: reads requests on the event loop, and runs Django's WSGI handler in pools of threads.
+
+A thread is taken once a request has arrived whole, so a client that sends slowly, or nothing, holds a socket and no
+thread. A streamed answer takes a thread part by part, so a client that reads slowly holds none either. Every read and
+write has a time limit.
+"""
+
+import asyncio
+import io
+import logging
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from contextvars import Context
+from functools import partial
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+from django.conf import settings
+from django.http.response import HttpResponseBase
+
+from tidegauge.webapp.accounts.concurrency import WAITS, BusyError, TooManyAtOnceError
+from tidegauge.webapp.api.problems import MEDIA_TYPE, problem
+from tidegauge.webapp.catalog.waits import Wait, Waits, committed_now, of_request
+from tidegauge.webapp.core.cors import api_headers
+from tidegauge.webapp.core.pools import API, PoolFullError, pool_of, pools, turn_of
+
+logger = logging.getLogger(__name__)
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Handler = Callable[[dict[str, Any], Any], HttpResponseBase]
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+RETRY = {"Retry-After": "1"}
+# One part of a streamed answer: as many bytes as one turn of a thread collects.
+PART_BYTES = 64 * 1024
+
+WSGI: Mapping[str, Any] = {
+    "SCRIPT_NAME": "",
+    "wsgi.version": (1, 0),
+    "wsgi.errors": sys.stderr,
+    "wsgi.multithread": True,
+    "wsgi.multiprocess": True,
+    "wsgi.run_once": False,
+}
+
+
+class RefusedError(Exception):
+    """Answered without Django: the request did not arrive as it must."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+class DisconnectedError(Exception):
+    """The client has gone before its request was complete."""
+
+
+class Front:
+    """An ASGI application without lifespan around a WSGI handler, for one event loop."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._pools = pools()
+        self._held_bytes = 0
+        checks = self._pools["checks"]
+        self._waits = Waits(lambda states: checks.run(partial(committed_now, states), "waits", admitted=True))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        environ, held = environ_of(scope), 0
+        try:
+            body = await self._body(environ, receive)
+            held = len(body)
+            self._held_bytes += held
+            await self._answer(environ, body, receive, send)
+        except DisconnectedError:
+            pass
+        except RefusedError as error:
+            # The rest of the request may still come, so the connection cannot be used again.
+            await _refuse(environ, send, error.code, error, {"Connection": "close"})
+        except TooManyAtOnceError as error:
+            await _refuse(environ, send, "too_many_at_once", error, RETRY)
+        except (BusyError, PoolFullError) as error:
+            await _refuse(environ, send, "busy", error, RETRY)
+        finally:
+            self._held_bytes -= held
+
+    async def _answer(self, environ: dict[str, Any], body: bytes, receive: Receive, send: Send) -> None:
+        """Run the handler in a thread, a second time if the request had to wait for a batch."""
+        run = partial(self._pools[pool_of(environ)].run, client=turn_of(environ))
+        context, wait = Context(), Wait()
+        context.run(of_request.set, wait)
+        answer = partial(context.run, _answer, self._handler, environ, body, send)
+        streamed = await run(answer)
+        if streamed is None and not wait.is_wanted:
+            return
+        disconnected = asyncio.ensure_future(_disconnected(receive))
+        try:
+            if wait.is_wanted:
+                with WAITS.held(wait.client):
+                    await self._waits.over(wait, disconnected)
+                if disconnected.done():
+                    return
+                streamed = await run(answer, admitted=True)
+            if streamed is not None:
+                await streamed.send_to(send, disconnected, partial(run, admitted=True), context)
+        finally:
+            disconnected.cancel()
+
+    async def _body(self, environ: Mapping[str, Any], receive: Receive) -> bytes:
+        """Return the body. Raises RefusedError if it is too large or too slow, DisconnectedError."""
+        length = environ.get("CONTENT_LENGTH")
+        if (length is None and "HTTP_TRANSFER_ENCODING" not in environ) or length == "0":
+            return b""
+        if length is not None and length.isdecimal() and int(length) > settings.TIDEGAUGE_REQUEST_MAX_BYTES:
+            raise _too_large()
+        try:
+            async with asyncio.timeout(settings.TIDEGAUGE_REQUEST_SECONDS):
+                return await self._read(receive, None if length is None else int(length))
+        except TimeoutError:
+            seconds = settings.TIDEGAUGE_REQUEST_SECONDS
+            detail = f"the body did not arrive within {seconds:g} seconds; send it faster, or less at a time"
+            raise RefusedError("request_too_slow", detail) from None
+
+    async def _read(self, receive: Receive, length: int | None) -> bytes:
+        parts: list[bytes] = []
+        size, more = 0, True
+        try:
+            while more and size != length:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise DisconnectedError
+                part = message.get("body", b"")
+                parts.append(part)
+                size += len(part)
+                self._held_bytes += len(part)
+                more = message.get("more_body", False)
+                if size > settings.TIDEGAUGE_REQUEST_MAX_BYTES:
+                    raise _too_large()
+                if self._held_bytes > settings.TIDEGAUGE_REQUESTS_MAX_BYTES:
+                    raise RefusedError("busy", "too many large requests at once; try again shortly")
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            self._held_bytes -= size
+
+
+class StreamedAnswer:
+    """An answer that has begun, whose parts are made and sent one by one. start: the first message."""
+
+    def __init__(self, start: dict[str, Any], response: HttpResponseBase) -> None:
+        self._start = start
+        self._response = response
+
+    async def send_to(self, send: Send, disconnected: "asyncio.Future[None]", run: Run, context: Context) -> None:
+        try:
+            await send(self._start)
+            await self._stream(send, disconnected, run, context, iter(self._response))
+        finally:
+            await run(partial(context.run, self._response.close))
+
+    async def _stream(
+        self, send: Send, disconnected: "asyncio.Future[None]", run: Run, context: Context, parts: Iterator[bytes]
+    ) -> None:
+        # Only a whole answer gets its last message: without it the server breaks the connection off.
+        pace = Pace()
+        while not disconnected.done():
+            part = await run(partial(context.run, _next_part, parts))
+            if not part:
+                with suppress(Exception):
+                    await send({"type": "http.response.body", "body": b""})
+                return
+            try:
+                async with asyncio.timeout(pace.seconds_left):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            except TimeoutError:
+                logger.warning("a streamed answer was ended: %s", pace)
+                return
+            pace.sent(len(part))
+
+
+class Pace:
+    """How long a client may take to read a stream: a pause, and in all as long as the lowest rate takes.
+
+    Only the time that the client takes counts, not the time until there is a part to send.
+    """
+
+    def __init__(self) -> None:
+        self._bytes, self._reading = 0, 0.0
+        self._began = self._ends = time.monotonic()
+        self._ends += settings.TIDEGAUGE_STREAM_MAX_SECONDS
+
+    @property
+    def seconds_left(self) -> float:
+        self._asked = time.monotonic()
+        idle = settings.TIDEGAUGE_STREAM_IDLE_MS / 1000
+        earned = idle + self._bytes / settings.TIDEGAUGE_STREAM_MIN_BYTES_PER_SECOND - self._reading
+        return max(0.0, min(idle, earned, self._ends - self._asked))
+
+    def sent(self, size: int) -> None:
+        self._bytes += size
+        self._reading += time.monotonic() - self._asked
+
+    def __str__(self) -> str:
+        return f"{self._bytes} bytes were read in {time.monotonic() - self._began:.0f} s"
+
+
+def environ_of(scope: Scope) -> dict[str, Any]:
+    """Return the WSGI environment of a request, without its body."""
+    server, client = scope.get("server") or ("", 0), scope.get("client") or ("", 0)
+    raw_path, query = scope.get("raw_path"), scope["query_string"].decode("latin-1")
+    path = unquote_to_bytes(raw_path) if raw_path is not None else scope["path"].encode()
+    environ = {
+        **WSGI,
+        "REQUEST_METHOD": scope["method"],
+        "PATH_INFO": path.decode("latin-1"),
+        "QUERY_STRING": query,
+        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
+        "SERVER_NAME": server[0],
+        "SERVER_PORT": str(server[1]),
+        "REMOTE_ADDR": client[0],
+        "wsgi.url_scheme": scope["scheme"],
+    }
+    for name, value in scope["headers"]:
+        # An underscore would let a client write a header that a proxy writes with a hyphen.
+        if b"_" not in name:
+            variable = _VARIABLES.get(name) or _variable(name)
+            text = value.decode("latin-1")
+            if variable in environ:
+                text = f"{environ[variable]}{'; ' if variable == 'HTTP_COOKIE' else ','}{text}"
+            environ[variable] = text
+    return environ
+
+
+_VARIABLES: dict[bytes, str] = {}
+MOST_VARIABLES = 1_000
+
+
+def _variable(name: bytes) -> str:
+    text = name.decode("latin-1").upper().replace("-", "_")
+    variable = text if text in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{text}"
+    if len(_VARIABLES) < MOST_VARIABLES:
+        _VARIABLES[name] = variable
+    return variable
+
+
+def _answer(handler: Handler, environ: dict[str, Any], body: bytes, send: Send) -> StreamedAnswer | None:
+    """Run the handler and send its answer, in a thread; return it if it is streamed.
+
+    granian sends at the call, from any thread; to await that is for streams alone. This saves two changes of thread.
+    """
+    started: list[Any] = []
+    wait = of_request.get()
+    environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+    response = handler(environ, lambda status, headers, exc_info=None: started.extend((status, headers)))
+    if wait is not None and wait.is_wanted:
+        return None
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in started[1]]
+    start = {"type": "http.response.start", "status": int(started[0][:3]), "headers": headers}
+    if response.streaming:
+        return StreamedAnswer(start, response)
+    send(start)
+    send({"type": "http.response.body", "body": b"".join(response)})
+    response.close()
+    return None
+
+
+def _next_part(parts: Iterator[bytes]) -> bytes:
+    """Return the next bytes of a stream, at most one turn's; empty at the end."""
+    collected, size = [], 0
+    for part in parts:
+        collected.append(part)
+        size += len(part)
+        if size >= PART_BYTES:
+            break
+    return b"".join(collected)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _too_large() -> RefusedError:
+    limit = settings.TIDEGAUGE_REQUEST_MAX_BYTES
+    return RefusedError("request_too_large", f"the body is over {limit} bytes; send less at a time")
+
+
+def _cross_origin(environ: Mapping[str, Any]) -> Mapping[str, str]:
+    return api_headers(environ.get("HTTP_ORIGIN")) if environ["PATH_INFO"].startswith(API) else {}
+
+
+async def _refuse(
+    environ: Mapping[str, Any], send: Send, code: str, error: Exception, headers: Mapping[str, str]
+) -> None:
+    document = problem(code, str(getattr(error, "detail", error)))
+    sent = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", **headers, **_cross_origin(environ)}
+    raw = [(name.lower().encode(), value.encode()) for name, value in sent.items()]
+    await send({"type": "http.response.start", "status": document["status"], "headers": raw})
+    await send({"type": "http.response.body", "body": orjson.dumps(document)})
