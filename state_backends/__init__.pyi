@@ -1,5 +1,6 @@
 """The public names and where each lives: read by type checkers, and by `state_backends` to import one at first use."""
 
+from tidegauge.state_backends.aggregators import AGGREGATORS as AGGREGATORS
 from tidegauge.state_backends.aggregators import Count as Count
 from tidegauge.state_backends.aggregators import DistinctCount as DistinctCount
 from tidegauge.state_backends.aggregators import DistinctSet as DistinctSet
@@ -18,6 +19,7 @@ from tidegauge.state_backends.aggregators import StdDev as StdDev
 from tidegauge.state_backends.aggregators import Sum as Sum
 from tidegauge.state_backends.aggregators import TopK as TopK
 from tidegauge.state_backends.aggregators import Variance as Variance
+from tidegauge.state_backends.aggregators.column import quoted as quoted
 from tidegauge.state_backends.backends import state_reader as state_reader
 from tidegauge.state_backends.backends.memory import MemoryBackingMap as MemoryBackingMap
 from tidegauge.state_backends.backends.postgres.reader import StateReader as StateReader

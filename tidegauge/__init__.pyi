@@ -55,6 +55,7 @@ from tidegauge.pipelines.sources.source import Span as Span
 from tidegauge.pipelines.sources.spark_source import SparkSource as SparkSource
 from tidegauge.pipelines.spark.register import register as register
 from tidegauge.pipelines.spark.session import start_session as start_session
+from tidegauge.state_backends import AGGREGATORS as AGGREGATORS
 from tidegauge.state_backends import BACKENDS as BACKENDS
 from tidegauge.state_backends import BackendSetupError as BackendSetupError
 from tidegauge.state_backends import BackendUnavailable as BackendUnavailable
@@ -167,6 +168,7 @@ from tidegauge.state_backends import ValueShapeError as ValueShapeError
 from tidegauge.state_backends import Variance as Variance
 from tidegauge.state_backends import Versioned as Versioned
 from tidegauge.state_backends import plan_restore as plan_restore
+from tidegauge.state_backends import quoted as quoted
 from tidegauge.state_backends import rebuild as rebuild
 from tidegauge.state_backends import state_reader as state_reader
 

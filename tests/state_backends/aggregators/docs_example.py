@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "aggregators.md"
 @contextmanager
 def documented_reducer():
     """Run the example with its registration, which is undone when the context ends."""
-    [example] = re.findall(r"```python\n(from tidegauge\.state_backends.*?)```", PAGE.read_text(), re.DOTALL)
+    [example] = re.findall(r"```python\n(from tidegauge import AGGREGATORS.*?)```", PAGE.read_text(), re.DOTALL)
     names = {}
     exec(example, names)  # noqa: S102
     try:
