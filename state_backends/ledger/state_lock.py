@@ -55,11 +55,6 @@ WORKS: dict[str, Sequence[str]] = {
 LOCK = "SELECT pg_advisory_lock(hashtextextended(%(name)s, %(lock_class)s))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%(name)s, %(lock_class)s))"
 
-# A process of the previous release, which may still be running, takes a lock in two parts. Each of ours shares that
-# lock, which keeps such a process out and lets the others in. It can go once no such process can be running.
-SHARE_FORMER = "SELECT pg_advisory_lock_shared(%(lock_class)s, hashtext(%(name)s))"
-UNSHARE_FORMER = "SELECT pg_advisory_unlock_shared(%(lock_class)s, hashtext(%(name)s))"
-
 # A session that takes a lock twice gets it twice, and two works of one session exclude each other, too.
 IS_MINE = """
 SELECT EXISTS (SELECT FROM tidegauge.lock_sessions(%(lock_class)s, %(name)s) l
@@ -134,28 +129,22 @@ def lock_unless(
 
 def take_session_lock(conn: psycopg.Connection, lock_class: int, name: str, patience_ms: int) -> bool:
     """Take the advisory lock of a name for the session, within `patience_ms`. Returns whether it was taken."""
-    lock, shares = {"lock_class": lock_class, "name": name}, False
     try:
         with conn.transaction():
             before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
             conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
-            # Locks of the session: they are still held after this transaction.
-            conn.execute(SHARE_FORMER, lock)
-            shares = True
-            conn.execute(LOCK, lock)
+            # A lock of the session: it is still held after this transaction.
+            conn.execute(LOCK, {"lock_class": lock_class, "name": name})
             # If the caller has a transaction open, its time-out must be as before.
             conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
     except psycopg.errors.LockNotAvailable:
-        if shares:
-            conn.execute(UNSHARE_FORMER, lock)
         return False
     return True
 
 
 def release_session_lock(conn: psycopg.Connection, lock_class: int, name: str) -> None:
     """Release what `take_session_lock` has taken, once. The end of the session does the same."""
-    for unlock in (UNLOCK, UNSHARE_FORMER):
-        conn.execute(unlock, {"lock_class": lock_class, "name": name})
+    conn.execute(UNLOCK, {"lock_class": lock_class, "name": name})
 
 
 def check_owner(conn: psycopg.Connection, state: str, token: str) -> None:

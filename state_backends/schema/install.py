@@ -13,13 +13,12 @@ To change the schema:
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, LiteralString, NamedTuple
+from typing import NamedTuple
 
 import psycopg
-from psycopg.errors import LockNotAvailable, UndefinedColumn, UndefinedTable
+from psycopg.errors import LockNotAvailable, UndefinedTable
 
 from tidegauge.state_backends.errors import SchemaVersionError, TablesBusyError
 from tidegauge.state_backends.session import check_version
@@ -34,18 +33,13 @@ WAIT_SECONDS, PAUSE_SECONDS = 180.0, 2.0
 
 VERSION_TABLE = """
 CREATE SCHEMA IF NOT EXISTS tidegauge;
-DROP TABLE IF EXISTS tidegauge.schema_version;
-CREATE TABLE tidegauge.schema_version (
+CREATE TABLE IF NOT EXISTS tidegauge.schema_version (
     number     integer PRIMARY KEY,
     name       text NOT NULL,
     digest     text NOT NULL,
-    applied_at timestamptz NOT NULL
+    applied_at timestamptz NOT NULL DEFAULT now()
 );
 """
-
-# SHA-256 of the last schema.sql. Before migrations had numbers, that one file was installed as a whole, and its digest
-# stored in a schema_version with other columns. Such a database has all that 0001 creates.
-UNNUMBERED_DIGEST = "8f0296a8def67f012e010c50ae5f74e215defc2f566b87647c1757685a9b3cdb"
 
 
 class Migration(NamedTuple):
@@ -96,7 +90,7 @@ def _apply(conn: psycopg.Connection, known: Sequence[Migration], migration: Migr
     with conn.transaction():
         conn.execute("SELECT pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
         if not _applied(conn):
-            _create_version_table(conn, initial=known[0])
+            conn.execute(VERSION_TABLE)
         # Read after the lock was taken: another installer may have applied it meanwhile.
         if migration in _pending(known, _applied(conn)):
             before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
@@ -130,30 +124,18 @@ def _pending(known: Sequence[Migration], applied: Mapping[int, tuple[str, str]])
 
 
 def _applied(conn: psycopg.Connection) -> dict[int, tuple[str, str]]:
-    """Return name and digest of each applied migration; none where the version table is absent or a former one."""
-    rows = _select(conn, "SELECT number, name, digest FROM tidegauge.schema_version ORDER BY number")
-    return {number: (name, digest) for number, name, digest in rows}
-
-
-def _create_version_table(conn: psycopg.Connection, initial: Migration) -> None:
-    former = _select(conn, "SELECT installed_at FROM tidegauge.schema_version WHERE digest = %s", UNNUMBERED_DIGEST)
-    conn.execute(VERSION_TABLE)
-    if former:
-        _record(conn, initial, max(installed_at for (installed_at,) in former))
-
-
-def _record(conn: psycopg.Connection, migration: Migration, applied_at: datetime | None = None) -> None:
-    conn.execute(
-        "INSERT INTO tidegauge.schema_version VALUES (%s, %s, %s, coalesce(%s, now()))",
-        [migration.number, migration.name, migration.digest, applied_at],
-    )
-
-
-def _select(conn: psycopg.Connection, query: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
-    """Return the rows; none where the table or a column of the query does not exist."""
+    """Return name and digest of each applied migration; none where the version table is absent."""
     try:
         # A savepoint where a transaction is open, which the error would abort.
         with conn.transaction():
-            return conn.execute(query, values).fetchall()
-    except (UndefinedTable, UndefinedColumn):
-        return []
+            rows = conn.execute("SELECT number, name, digest FROM tidegauge.schema_version ORDER BY number").fetchall()
+    except UndefinedTable:
+        return {}
+    return {number: (name, digest) for number, name, digest in rows}
+
+
+def _record(conn: psycopg.Connection, migration: Migration) -> None:
+    conn.execute(
+        "INSERT INTO tidegauge.schema_version (number, name, digest) VALUES (%s, %s, %s)",
+        [migration.number, migration.name, migration.digest],
+    )

@@ -23,7 +23,7 @@ from tidegauge.state_backends.errors import (
     SourceReplacedError,
 )
 from tidegauge.state_backends.ledger.batch import lock_fence, record_metrics
-from tidegauge.state_backends.ledger.batch_ledger import CHANNEL, LOCK_CLASS
+from tidegauge.state_backends.ledger.batch_ledger import CHANNEL
 from tidegauge.state_backends.ledger.source_input import SourceInput
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
@@ -592,16 +592,6 @@ class TestFence:
         assert conn.execute("SELECT tidegauge.has_driver(%s)", [other]).fetchone() == (False,)
         BatchLedger(connect(), other).acquire()
         first.release()
-
-    def test_a_driver_of_the_release_before_holds_its_pipeline(self, ledger, conn, connect, name):
-        ledger.release()
-        former = connect()
-        former.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [LOCK_CLASS, name])
-
-        with pytest.raises(PipelineHeldError):
-            ledger.acquire()
-
-        assert conn.execute("SELECT tidegauge.has_driver(%s)", [name]).fetchone() == (True,)
 
     def test_a_released_pipeline_is_free_however_often_it_was_acquired(self, ledger, connect, name):
         ledger.acquire()

@@ -3,16 +3,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 
 import psycopg
 import pytest
 
 from tests.recovery_page import message_of
-from tests.state_backends.waiting import wait_until_blocked, wait_until_gone
+from tests.state_backends.waiting import wait_until_gone
 from tidegauge.state_backends.errors import StateBusyError
-from tidegauge.state_backends.ledger.state_lock import LOCK_CLASSES, WORKS, check_owner, state_lock
+from tidegauge.state_backends.ledger.state_lock import WORKS, check_owner, state_lock
 
 # Of the table in the docstring of state_lock.py: these lock the shadow only, or the live tables only.
 BESIDE = {("reprocess", work) for work in WORKS if work not in ("migration", "reprocess", "retirement")}
@@ -52,52 +51,6 @@ def test_two_states_whose_names_share_a_hash_do_not_meet(conn, connect):
 
     with state_lock(connect(), one, "migration") as work, state_lock(connect(), other, "migration"):
         assert not work.is_awaited()
-
-
-class TestBesideTheReleaseBefore:
-    """Its processes take a lock in two parts."""
-
-    LOCK = "SELECT pg_try_advisory_lock(%s, hashtext('views'))"
-
-    def test_a_state_that_one_of_its_processes_works_on_is_busy(self, conn, connect):
-        former = connect()
-        former.execute(self.LOCK, [LOCK_CLASSES["live"]])
-
-        with pytest.raises(StateBusyError), state_lock(conn, "views", "expiry"):
-            pass
-
-        former.execute("SELECT pg_advisory_unlock_all()")
-        with state_lock(conn, "views", "expiry"):
-            pass
-
-    def test_they_find_a_state_busy_that_is_worked_on(self, conn, connect):
-        with state_lock(connect(), "views", "expiry"):
-            assert conn.execute(self.LOCK, [LOCK_CLASSES["live"]]).fetchone() == (False,)
-
-    def test_a_work_sees_that_one_of_them_waits(self, connect):
-        former = connect()
-
-        def wait():
-            with suppress(psycopg.errors.QueryCanceled):
-                former.execute(self.LOCK.replace("try_", ""), [LOCK_CLASSES["live"]])
-
-        thread = threading.Thread(target=wait)
-        with state_lock(connect(), "views", "expiry") as work:
-            assert not work.is_awaited()
-            thread.start()
-            wait_until_blocked(work.conn, former)
-            assert work.is_awaited()
-            former.cancel()
-            thread.join()
-
-    def test_a_work_that_was_refused_leaves_nothing_that_stops_them(self, conn, connect):
-        refused = connect()
-        first, second = state_lock(connect(), "views", "expiry"), state_lock(refused, "views", "expiry")
-        with first, pytest.raises(StateBusyError), second:
-            pass
-
-        assert conn.execute(self.LOCK, [LOCK_CLASSES["live"]]).fetchone() == (True,)
-        conn.execute("SELECT pg_advisory_unlock_all()")
 
 
 def test_a_refused_work_says_which_other_one_is_under_way_where_and_since_when(connect):

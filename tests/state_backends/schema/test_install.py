@@ -11,13 +11,6 @@ from tidegauge.state_backends.errors import SchemaVersionError, TablesBusyError
 from tidegauge.state_backends.schema import install as installer
 from tidegauge.state_backends.schema.install import install, migrations
 
-# The version table of databases that were installed before migrations had numbers.
-UNNUMBERED = """
-CREATE TABLE tidegauge.schema_version (version integer PRIMARY KEY, installed_at timestamptz NOT NULL DEFAULT now());
-ALTER TABLE tidegauge.schema_version ADD COLUMN digest text;
-INSERT INTO tidegauge.schema_version (version, installed_at) VALUES (2, '2026-01-01'), (4, '2026-03-01');
-"""
-
 
 @pytest.fixture
 def conn(database_url):
@@ -40,24 +33,6 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def installed(conn):
     install(conn)
-    return conn
-
-
-@pytest.fixture
-def initial(folder):
-    """The folder of migrations with the first one only."""
-    for file in folder.glob("*.sql"):
-        if file.stem != "0001_initial":
-            file.unlink()
-    return folder
-
-
-@pytest.fixture
-def unnumbered(conn):
-    """A database installed from the last schema.sql."""
-    conn.execute(migrations()[0].statements)
-    conn.execute(UNNUMBERED)
-    conn.execute("UPDATE tidegauge.schema_version SET digest = %s", [installer.UNNUMBERED_DIGEST])
     return conn
 
 
@@ -201,57 +176,3 @@ class TestFailure:
             f"database schema: migration {file.stem!r} is applied, which this version of Tidegauge does not have; run "
             "the version that applied it, or a later one"
         )
-
-
-class TestUnnumberedDatabase:
-    def test_the_last_page_counts_as_0001_and_locks_no_other_table(self, unnumbered, initial, database_url):
-        with psycopg.connect(database_url) as busy:
-            lock_tables(busy, "ACCESS EXCLUSIVE", but=["schema_version"])
-
-            install(unnumbered)
-
-        assert applied(unnumbered) == rows_of(migrations())
-        since = unnumbered.execute("SELECT applied_at = '2026-03-01' FROM tidegauge.schema_version WHERE number = 1")
-        assert since.fetchone() == (True,)
-
-    def test_migrations_after_0001_are_applied(self, unnumbered, folder):
-        next_file(folder).write_text("CREATE TABLE tidegauge.added (n integer);")
-
-        install(unnumbered)
-
-        assert applied(unnumbered) == rows_of(migrations())
-        assert unnumbered.execute("SELECT count(*) FROM tidegauge.added").fetchone() == (0,)
-
-    def test_it_stays_as_it_is_if_the_upgrade_fails(self, unnumbered, folder):
-        unnumbered.execute("UPDATE tidegauge.schema_version SET digest = 'older'")
-        with (folder / "0001_initial.sql").open("a") as file:
-            file.write("SELECT * FROM tidegauge.absent;")
-
-        with pytest.raises(UndefinedTable, match=r"tidegauge\.absent"):
-            install(unnumbered)
-
-        versions = unnumbered.execute("SELECT version, digest FROM tidegauge.schema_version ORDER BY version")
-        assert versions.fetchall() == [(2, "older"), (4, "older")]
-
-    @pytest.mark.parametrize("with_digest", [True, False])
-    def test_tables_of_an_older_page_gain_what_0001_has(self, unnumbered, with_digest):
-        unnumbered.execute("INSERT INTO tidegauge.pipeline (name) VALUES ('old')")
-        unnumbered.execute(
-            "INSERT INTO tidegauge.batch (pipeline, txid, attempt, batch_id, fence, batch_time, started_at, "
-            "dead_letters) VALUES ('old', 1, 1, 0, 1, now(), now(), 2)"
-        )
-        unnumbered.execute("DROP TABLE tidegauge.pipeline_wish")
-        unnumbered.execute("ALTER TABLE tidegauge.batch DROP COLUMN late, DROP COLUMN tasks, DROP COLUMN metrics")
-        unnumbered.execute("ALTER TABLE tidegauge.driver DROP COLUMN failures, DROP COLUMN next_try_at")
-        unnumbered.execute("DELETE FROM tidegauge.schema_version WHERE version > 2")
-        if with_digest:
-            unnumbered.execute("UPDATE tidegauge.schema_version SET digest = 'older'")
-        else:
-            unnumbered.execute("ALTER TABLE tidegauge.schema_version DROP COLUMN digest")
-
-        install(unnumbered)
-
-        assert applied(unnumbered) == rows_of(migrations())
-        batches = unnumbered.execute("SELECT dead_letters, late, tasks, metrics FROM tidegauge.batch").fetchall()
-        assert batches == [(2, 0, None, {})]
-        assert unnumbered.execute("SELECT count(*) FROM tidegauge.pipeline_wish").fetchone() == (0,)

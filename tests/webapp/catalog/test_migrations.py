@@ -63,16 +63,3 @@ def test_keys_people_and_schedule_are_created_before_the_schema_of_states_and_do
 
     after = {migration.app_label for migration in plan} - before
     assert after == {"states", "webhooks", "tidegauge_alerts", "tidegauge_saved_views"}
-
-
-def test_an_installation_that_applied_the_former_migrations_gets_the_numbered_ones(transactional_db):
-    call_command("migrate", "states", "0005", verbosity=0)
-    readers.connection().execute("DROP SCHEMA tidegauge CASCADE")
-    readers.connection().execute(migrations()[0].statements)
-    readers.connection().execute("DROP TABLE tidegauge.successor_state")
-
-    call_command("migrate", verbosity=0)
-
-    versions = readers.connection().execute("SELECT number FROM tidegauge.schema_version ORDER BY number")
-    assert versions.fetchall() == [(migration.number,) for migration in migrations()]
-    assert readers.connection().execute("SELECT count(*) FROM tidegauge.successor_state").fetchone() == (0,)

@@ -2,6 +2,7 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
+import django.utils.timezone
 from django.db import migrations, models
 
 from tidegauge.webapp.catalog.migrations import install_tables
@@ -29,6 +30,20 @@ class Migration(migrations.Migration):
                 ("rows_in", models.BigIntegerField(null=True)),
                 ("keys_written", models.JSONField(null=True)),
                 ("dead_letters", models.BigIntegerField()),
+                ("late", models.BigIntegerField()),
+                ("dropped", models.BigIntegerField()),
+                ("tasks", models.JSONField(null=True)),
+                ("watermark", models.DateTimeField(null=True)),
+                ("marks", models.JSONField()),
+                ("metrics", models.JSONField()),
+                ("total_dead_letters", models.BigIntegerField(null=True)),
+                ("total_late", models.BigIntegerField(null=True)),
+                ("total_dropped", models.BigIntegerField(null=True)),
+                ("ttls", models.JSONField(null=True)),
+                ("epoch", models.TextField()),
+                ("token", models.TextField()),
+                ("input", models.JSONField(null=True)),
+                ("total_rows_in", models.BigIntegerField(null=True)),
             ],
             options={
                 "verbose_name_plural": "batches",
@@ -49,10 +64,19 @@ class Migration(migrations.Migration):
                 ("line", models.TextField()),
                 ("reason", models.TextField()),
                 ("at", models.DateTimeField()),
+                ("record", models.JSONField(null=True)),
+                ("replay_at", models.DateTimeField(null=True)),
+                ("replay_by", models.TextField()),
+                ("replay_txid", models.BigIntegerField(null=True)),
+                ("counted_by", models.TextField()),
             ],
             options={
                 "db_table": '"tidegauge"."dead_letter"',
                 "ordering": ["-id"],
+                "permissions": [
+                    ("view_dead_letters", "Can view the raw input of dead letters"),
+                    ("replay_dead_letters", "Can replay dead letters"),
+                ],
                 "managed": False,
             },
         ),
@@ -73,6 +97,13 @@ class Migration(migrations.Migration):
                 ("open_batch_id", models.BigIntegerField(null=True)),
                 ("open_time", models.DateTimeField(null=True)),
                 ("created_at", models.DateTimeField()),
+                ("reprocesses", models.TextField(null=True)),
+                ("epoch", models.TextField()),
+                ("token", models.TextField()),
+                ("sources", models.JSONField()),
+                ("fed_after", models.BigIntegerField()),
+                ("files_since", models.BigIntegerField()),
+                ("backfill", models.JSONField(null=True)),
             ],
             options={
                 "db_table": '"tidegauge"."pipeline"',
@@ -81,10 +112,35 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Former",
+            fields=[
+                ("id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("kind", models.TextField()),
+                ("name", models.TextField()),
+                ("fate", models.TextField()),
+                ("detail", models.TextField()),
+                ("pipeline", models.TextField()),
+                ("txid", models.BigIntegerField()),
+                ("definition", models.JSONField(null=True)),
+                ("checkpoint_id", models.TextField(null=True)),
+                ("unfinished", models.BooleanField()),
+                ("at", models.DateTimeField()),
+                ("by", models.TextField()),
+            ],
+            options={
+                "db_table": '"tidegauge"."former"',
+                "ordering": ["-at"],
+                "managed": False,
+            },
+        ),
+        migrations.CreateModel(
             name="MaintenanceRun",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("kind", models.TextField(choices=[("compaction", "Compaction"), ("expiry", "Expiry")])),
+                (
+                    "kind",
+                    models.TextField(choices=[("compaction", "Compaction"), ("expiry", "Expiry"), ("audit", "Audit")]),
+                ),
                 (
                     "status",
                     models.TextField(
@@ -115,6 +171,26 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Reprocess",
+            fields=[
+                ("id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("phase", models.TextField()),
+                ("checkpoint", models.TextField()),
+                ("started_at", models.DateTimeField()),
+                ("swapped_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("accepted", models.TextField()),
+                ("keep_until", models.DateTimeField(null=True)),
+                ("kept", models.JSONField(null=True)),
+            ],
+            options={
+                "verbose_name_plural": "reprocesses",
+                "db_table": '"tidegauge"."reprocess"',
+                "ordering": ["-id"],
+                "managed": False,
+            },
+        ),
+        migrations.CreateModel(
             name="State",
             fields=[
                 ("name", models.TextField(primary_key=True, serialize=False)),
@@ -124,12 +200,34 @@ class Migration(migrations.Migration):
                 ("guarantee", models.TextField()),
                 ("since_txid", models.BigIntegerField()),
                 ("oldest_txid", models.BigIntegerField()),
+                ("expired_until", models.DateTimeField(null=True)),
+                ("measures_since", models.JSONField()),
+                ("last_fed_txid", models.BigIntegerField(null=True)),
+                ("measures_last_fed", models.JSONField()),
+                ("declared", models.JSONField()),
+                ("edits", models.JSONField()),
                 ("created_at", models.DateTimeField()),
+                ("finding", models.TextField()),
+                ("warning", models.TextField()),
             ],
             options={
                 "db_table": '"tidegauge"."state"',
                 "ordering": ["name"],
                 "managed": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="PipelineLimits",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("pipeline", models.TextField(unique=True)),
+                ("stale_seconds", models.FloatField(blank=True, null=True)),
+                ("rejected_share", models.FloatField(blank=True, null=True)),
+            ],
+            options={
+                "verbose_name": "limits of a pipeline",
+                "verbose_name_plural": "limits of pipelines",
+                "ordering": ["pipeline"],
             },
         ),
         migrations.CreateModel(
@@ -153,10 +251,52 @@ class Migration(migrations.Migration):
                 ("message", models.TextField()),
                 ("progress", models.JSONField()),
                 ("updated_at", models.DateTimeField()),
+                ("failures", models.IntegerField()),
+                ("max_failures", models.IntegerField(null=True)),
+                ("next_try_at", models.DateTimeField(null=True)),
             ],
             options={
                 "db_table": '"tidegauge"."driver"',
                 "managed": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="PipelineWish",
+            fields=[
+                (
+                    "pipeline",
+                    models.OneToOneField(
+                        db_column="pipeline",
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        primary_key=True,
+                        related_name="desired_state",
+                        serialize=False,
+                        to="states.pipeline",
+                    ),
+                ),
+                ("paused", models.BooleanField()),
+                ("requested_by", models.TextField()),
+                ("requested_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                "verbose_name_plural": "pipeline wishes",
+                "db_table": '"tidegauge"."pipeline_wish"',
+                "managed": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="IdempotencyKey",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("caller", models.TextField()),
+                ("key", models.TextField()),
+                ("digest", models.TextField()),
+                ("run_id", models.BigIntegerField(null=True)),
+                ("at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+            ],
+            options={
+                "default_permissions": (),
+                "constraints": [models.UniqueConstraint(fields=("caller", "key"), name="one_row_per_idempotency_key")],
             },
         ),
     ]

@@ -2,22 +2,23 @@
 
 from django.db import migrations
 
+# The audit is disabled: it reads tables at random, which not everyone wants.
 SCHEDULE = {
-    "Compact all states": ("compaction", 1, "hours"),
-    "Expire rows past their time": ("expiry", 10, "minutes"),
+    "Compact all states": ("compaction", 1, "hours", True),
+    "Expire rows past their time": ("expiry", 10, "minutes", True),
+    "Audit states with a changelog": ("audit", 1, "days", False),
 }
 
 
 def add_schedule(apps, schema_editor):
     interval = apps.get_model("django_celery_beat", "IntervalSchedule")
     task = apps.get_model("django_celery_beat", "PeriodicTask")
-    for name, (kind, every, period) in SCHEDULE.items():
+    for name, (kind, every, period, enabled) in SCHEDULE.items():
         # Several equal intervals may exist: nothing in the table forbids it.
         schedule = interval.objects.filter(every=every, period=period).first()
         schedule = schedule or interval.objects.create(every=every, period=period)
-        task.objects.get_or_create(
-            name=name, defaults={"task": "states.maintain_all", "interval": schedule, "args": f'["{kind}"]'}
-        )
+        defaults = {"task": "states.maintain_all", "interval": schedule, "args": f'["{kind}"]', "enabled": enabled}
+        task.objects.get_or_create(name=name, defaults=defaults)
 
 
 def remove_schedule(apps, schema_editor):
