@@ -104,16 +104,19 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "$(PYTHON) cannot create a virtual environment: apt-get install python3-venv, or choose another PYTHON"; exit 1; }
 
+# The lists are complete, so nothing has to be resolved; `make requirements` makes them and both have the same versions.
+PIP := pip install --quiet --disable-pip-version-check --no-deps
+
 # The command is a script and no installation: executors and projects of tests must not find this checkout by themselves.
 $(RUNTIME): requirements.txt | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m $(PIP) -r requirements.txt
 	@printf '#!%s\nimport sys\n\nsys.path.insert(0, "%s")\nfrom tidegauge.cli import main\n\nmain()\n' \
 		"$(abspath $(BIN))/python" "$(CURDIR)" > $(BIN)/tidegauge
 	@chmod +x $(BIN)/tidegauge
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
+	$(BIN)/python -m $(PIP) -r requirements-dev.txt
 	@touch $@
 
 # What does not need each other is installed at the same time.

@@ -264,7 +264,7 @@ STORAGES = {
 
 # --- Authentication and HTTPS ---------------------------------------------------------------------------------------
 
-# The second one is that of sessions from before the first one existed.
+# ModelBackend stays so that sessions created before PasswordBackend existed remain valid.
 AUTHENTICATION_BACKENDS = [
     "tidegauge.webapp.accounts.sign_in.PasswordBackend",
     "django.contrib.auth.backends.ModelBackend",

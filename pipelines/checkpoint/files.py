@@ -235,7 +235,7 @@ def remove(folder: CheckpointPath) -> None:
 
 
 def move(source: CheckpointPath, target: CheckpointPath) -> None:
-    """Move a checkpoint in place of the one there may be. Killed anywhere, it is finished by the next call.
+    """Move a checkpoint in place of the one there may be. It is safe to call again after a crash.
 
     Where a store cannot rename at once, the file by which a checkpoint is known is copied last and deleted first: so
     one of the two folders is known, and what else is left of the other is the rest of a move.

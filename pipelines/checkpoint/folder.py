@@ -133,8 +133,8 @@ def kept_checkpoint(checkpoint: CheckpointPath) -> CheckpointPath:
 def settle(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath) -> None:
     """Move the folder that the ledger is bound to into its place, after a swap or a roll-back; drop what has expired.
 
-    The caller holds the pipeline. Killed anywhere, it is finished by the next call. Where no folder is the one that the
-    ledger is bound to, all stay as they are.
+    The caller holds the pipeline. It is safe to call again after a crash. Nothing changes if the ledger is bound to no
+    folder that is there.
     """
     kept = Kept(conn, pipeline)
     kept.drop_expired()

@@ -1,4 +1,4 @@
-"""Idle input: when a pipeline whose input pauses needs a batch for time alone.
+"""Idle input: decides when to run an empty batch, so that timers fire while a source is idle.
 
 A timer that is due by the time that has passed needs one, and nothing else does: between two timers no batch runs.
 """

@@ -61,7 +61,7 @@ class Backfill:
     def run(self) -> int | None:
         """Count the history, and hand over. Returns its last batch; None where it was stopped before.
 
-        Killed anywhere, the next call goes on. Raises BackfillError, and what a driver raises.
+        It is safe to call again after a crash: the next call continues. Raises BackfillError, and what a driver raises.
         """
         with connect(self.dsn, f"{self.pipeline.name} backfill") as conn:
             done = self._begin(conn)

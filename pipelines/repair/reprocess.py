@@ -216,8 +216,8 @@ def abort(pipeline: str, dsn: str, checkpoint: CheckpointPath) -> None:
 def roll_back(pipeline: str, dsn: str, checkpoint: CheckpointPath) -> None:
     """Put the states back that the last reprocess has replaced, with their ledger and checkpoint.
 
-    The source is read on from where they stopped, by their old declarations. Killed anywhere, it is finished by the
-    next call or by the next driver. Raises PipelineHeldError while a driver runs, RollBackError, StateBusyError.
+    The source is read on from where they stopped, by their old declarations. After a crash, the next
+    call or the next driver finishes it. Raises PipelineHeldError while a driver runs, RollBackError, StateBusyError.
     """
     with connect(dsn, f"{pipeline} roll-back") as conn, BatchLedger(conn, pipeline).idle(patience_ms=PATIENCE_MS):
         record = current(conn, pipeline)

@@ -1,4 +1,4 @@
-r"""Exact: whether Spark reads a value as something else than what stands there.
+r"""Exact: detects values that Spark would silently change while parsing.
 
 Spark rounds a decimal to the places of its column, drops what comes after the microseconds or after a date, makes
 1e400 infinite, and completes a time of day by today's date. Each of these is a misfit here, and its row is bad, so that

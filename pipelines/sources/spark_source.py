@@ -37,7 +37,7 @@ class SparkSource(AnyFormat):
     files that are never rewritten; `opaque` for possibly others; `non_transactional` where it cannot be read again.
     packages: Maven coordinates of the jars that it needs; none where they are on Spark's class path.
     max_bad_share: a batch of which a state rejects a larger share of its events (and more than 10) stops the pipeline.
-    Raises PipelineError for an unknown spout kind or a schema that is none.
+    Raises PipelineError for an unknown spout kind or an invalid schema.
     """
 
     def __init__(

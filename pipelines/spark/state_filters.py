@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from tidegauge.pipelines.spark.state_source import StateRead, StateRows, TidegaugeDataSource
 from tidegauge.state_backends.errors import KeyShapeError
-from tidegauge.state_backends.reader.bounds import Range, check_range
+from tidegauge.state_backends.reader.bounds import KeyRange, check_range
 
 
 class PushingDataSource(TidegaugeDataSource):
@@ -39,7 +39,7 @@ def narrowed(read: StateRead, filters: Sequence[Filter]) -> StateRead:
 
     Bounds that the options set stay as they are.
     """
-    if read.bounds != Range():
+    if read.bounds != KeyRange():
         return read
     prefix: list[Any] = []
     for name, kind in read.spec.key.items():

@@ -23,7 +23,7 @@ from tidegauge.pipelines.errors import PipelineError
 from tidegauge.state_backends import Catalog, StateSpec, state_reader
 from tidegauge.state_backends.aggregators.column import quoted
 from tidegauge.state_backends.protocols import BACKENDS
-from tidegauge.state_backends.reader.bounds import Range, check_measures, check_range
+from tidegauge.state_backends.reader.bounds import KeyRange, check_measures, check_range
 from tidegauge.state_backends.reader.pinned import PinnedBatch, export_pinned, pin, ranges, record_batches
 from tidegauge.state_backends.reader.reader import columns_of
 from tidegauge.state_backends.spec.types import NUMERIC, TYPES, type_of
@@ -45,7 +45,7 @@ class StateRead:
     spec: StateSpec
     batch: PinnedBatch
     measures: Sequence[str]
-    bounds: Range
+    bounds: KeyRange
     partitions: int
     modules: Sequence[str] = ()
 
@@ -55,14 +55,14 @@ class StateRead:
         columns = columns_of(self.spec, list(self.measures))
         return ", ".join(f"{quoted(name)} {spark_type(kind)}" for name, kind in columns.items())
 
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[KeyRange]:
         """Return the parts that tasks read."""
         _import(self.modules)
         with connect(self.dsn, f"read {self.spec.name}") as conn:
             keys = BACKENDS[self.spec.backend].split_keys(conn, self.spec, self.partitions)
         return ranges(self.spec, keys, self.bounds)
 
-    def rows(self, part: Range, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+    def rows(self, part: KeyRange, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
         _import(self.modules)
         with connect(self.dsn, f"read {self.spec.name} {self.batch.txid}") as conn:
             # Spark reads as fast as what follows, and that may take any time.
@@ -94,7 +94,7 @@ class TidegaugeDataSource(DataSource):
 
 @dataclass
 class Part(InputPartition):
-    range: Range
+    range: KeyRange
 
 
 class StateRows(DataSourceReader):

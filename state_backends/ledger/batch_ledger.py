@@ -320,8 +320,8 @@ class BatchLedger:
     def _input_changed(self, txid: int, changed: str, reason: str) -> InputChangedError:
         return InputChangedError(
             f"pipeline {self.pipeline!r}: batch {txid} comes again with other input ({changed}), and cannot be "
-            f"reverted: {reason}; run `tidegauge pipelines restore-checkpoint {self.pipeline}`, which writes the "
-            "checkpoint that the ledger tells, or run with --reprocess to count from the start of the input"
+            f"reverted: {reason}; run `tidegauge pipelines restore-checkpoint {self.pipeline}`, which rebuilds "
+            "the checkpoint from the ledger, or run with --reprocess to count from the start of the input"
         )
 
     def _reverted_commit(self, row: dict[str, Any]) -> dict[str, Any]:

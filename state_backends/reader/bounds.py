@@ -23,7 +23,7 @@ MOST_SCANNED = 50_000
 
 
 @dataclass(frozen=True)
-class Range:
+class KeyRange:
     """Keys under `prefix`, from `start` (inclusive) to `stop` (exclusive); each is the first parts of a key.
 
     An empty one sets no bound. search: keep keys with a part that begins with this text, in any case.
@@ -42,10 +42,10 @@ class Place(NamedTuple):
     value: Any = None
 
 
-def check_range(spec: StateSpec, prefix: Any, start: Any, stop: Any, search: str = "") -> Range:
+def check_range(spec: StateSpec, prefix: Any, start: Any, stop: Any, search: str = "") -> KeyRange:
     """Return the bounds, typed. Raises KeyShapeError, naming the wrong one."""
     under = spec.check_prefix(prefix or ())
-    return Range(under, spec.check_prefix(start or (), "start"), spec.check_prefix(stop or (), "stop"), search)
+    return KeyRange(under, spec.check_prefix(start or (), "start"), spec.check_prefix(stop or (), "stop"), search)
 
 
 def check_measures(spec: StateSpec, measures: Iterable[str] | None) -> list[str]:

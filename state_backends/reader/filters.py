@@ -18,7 +18,7 @@ from psycopg import sql
 
 from tidegauge.state_backends.committed import finished
 from tidegauge.state_backends.errors import FilterError
-from tidegauge.state_backends.reader.bounds import Range, filterable
+from tidegauge.state_backends.reader.bounds import KeyRange, filterable
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable
@@ -96,7 +96,7 @@ def check_where(spec: StateSpec, where: Where) -> list[Filter]:
     return [_checked(spec, each) for each in where]
 
 
-def narrowed(spec: StateSpec, bounds: Range, where: Where) -> Range:
+def narrowed(spec: StateSpec, bounds: KeyRange, where: Where) -> KeyRange:
     """Return the bounds, narrowed to the keys that conditions on the first key columns leave; these still apply."""
     prefix, start, stop = bounds.prefix, bounds.start, bounds.stop
     for column, sql_type in list(spec.key.items())[len(prefix) :]:

@@ -22,7 +22,7 @@ from tidegauge.state_backends.errors import (
     UnknownStateError,
 )
 from tidegauge.state_backends.ledger import findings
-from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.bounds import KeyRange
 from tidegauge.state_backends.reader.reader import Export, Reader
 from tidegauge.state_backends.spec.key_bytes import KeyBytes, after_prefix
 from tidegauge.state_backends.spec.row import Key
@@ -87,7 +87,7 @@ def pin(conn: psycopg.Connection, state: str, as_of: int | datetime | None = Non
 
 
 def export_pinned(
-    reader: Reader, conn: psycopg.Connection, batch: PinnedBatch, bounds: Range, measures: Sequence[str]
+    reader: Reader, conn: psycopg.Connection, batch: PinnedBatch, bounds: KeyRange, measures: Sequence[str]
 ) -> Export:
     """Begin an export at a pinned batch. reader: over `conn`, which is the export's. bounds: without a search.
 
@@ -129,7 +129,7 @@ def check_same(conn: psycopg.Connection, batch: PinnedBatch) -> None:
         )
 
 
-def ranges(spec: StateSpec, keys: Sequence[Key], bounds: Range) -> list[Range]:
+def ranges(spec: StateSpec, keys: Sequence[Key], bounds: KeyRange) -> list[KeyRange]:
     """Divide a range at these keys, which are in key order; parts without keys of the range are left out."""
     encoded = KeyBytes(spec).encode
     low = max(encoded(bounds.prefix), encoded(bounds.start))
@@ -137,7 +137,7 @@ def ranges(spec: StateSpec, keys: Sequence[Key], bounds: Range) -> list[Range]:
     high = min((end for end in ends if end is not None), default=None)
     inside = [key for key in keys if low < encoded(key) and (high is None or encoded(key) < high)]
     starts, stops = [bounds.start, *inside], [*inside, bounds.stop]
-    return [Range(bounds.prefix, start, stop) for start, stop in zip(starts, stops, strict=True)]
+    return [KeyRange(bounds.prefix, start, stop) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _pinned(conn: psycopg.Connection, state: str, txid: int, *, is_now: bool) -> PinnedBatch:

@@ -14,6 +14,7 @@ import psycopg
 from tidegauge.state_backends.reader.arrow import from_rows
 from tidegauge.state_backends.reader.bounds import MOST_SCANNED
 from tidegauge.state_backends.reader.filters import Where
+from tidegauge.state_backends.reader.query import RangeQuery
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
@@ -221,6 +222,14 @@ class Reader(Protocol):
         ledger's database a page looks at 50,000 keys, `complete` says whether that was all it takes, and MovedOnError
         is raised where batches are published so fast that no page can be read at one of them.
         """
+        query = RangeQuery(
+            prefix=prefix, start=start, stop=stop, search=search, where=where, measures=measures, order_by=order_by,
+            descending=descending, after=after, limit=limit, most_read=most_sorted, as_of=as_of,
+        )  # fmt: skip
+        return self.read_page(query)
+
+    def read_page(self, query: RangeQuery) -> Snapshot:
+        """Answer `page`."""
 
     def groups(
         self,
@@ -246,6 +255,14 @@ class Reader(Protocol):
         Raises SpecError for a name that is not a key column, and for a state of JSON values, which has no fold;
         RangeTooLargeError; otherwise what `page` does.
         """
+        query = RangeQuery(
+            prefix=prefix, start=start, stop=stop, where=where, measures=measures, order_by=order_by,
+            descending=descending, limit=limit, most_read=most_folded, as_of=as_of,
+        )  # fmt: skip
+        return self.read_groups(by, query)
+
+    def read_groups(self, by: Sequence[str], query: RangeQuery) -> Snapshot:
+        """Answer `groups`."""
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
         """Answer the committed versions of a key, newest first:
@@ -283,6 +300,11 @@ class Reader(Protocol):
         changelog, with `as_of`. live_at: with `as_of`, the time at which ttl is evaluated, instead of that batch's; a
         store beside the ledger evaluates it as it reads.
         """
+        query = RangeQuery(prefix=prefix, start=start, stop=stop, where=where, measures=measures, as_of=as_of)
+        return self.open_export(query, live_at)
+
+    def open_export(self, query: RangeQuery, live_at: datetime | None = None) -> Export:
+        """Answer `export`."""
 
     def committed(self) -> CommittedBatch:
         """Return the batch that a read would answer now."""

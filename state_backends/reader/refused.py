@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
 import psycopg
 
 from tidegauge.state_backends.committed import isolation
 from tidegauge.state_backends.errors import FindingError
+from tidegauge.state_backends.reader.query import RangeQuery
 from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -44,10 +45,10 @@ class RefusedReader(Reader):
     ) -> Ask | None:
         raise self._refusal()
 
-    def page(self, **asked: Any) -> Snapshot:
+    def read_page(self, query: RangeQuery) -> Snapshot:
         raise self._refusal()
 
-    def groups(self, by: Sequence[str], **asked: Any) -> Snapshot:
+    def read_groups(self, by: Sequence[str], query: RangeQuery) -> Snapshot:
         raise self._refusal()
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
@@ -56,7 +57,7 @@ class RefusedReader(Reader):
     def series(self, key: Key, *, since: datetime, until: datetime, step_seconds: float) -> Snapshot:
         raise self._refusal()
 
-    def export(self, **asked: Any) -> Export:
+    def open_export(self, query: RangeQuery, live_at: datetime | None = None) -> Export:
         raise self._refusal()
 
     def committed(self) -> CommittedBatch:

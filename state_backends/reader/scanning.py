@@ -23,17 +23,17 @@ from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.ledger.batch import attempt_name
 from tidegauge.state_backends.reader.bounds import (
     MOST_SCANNED,
+    KeyRange,
     Place,
-    Range,
     check_after,
     check_folds,
     check_measures,
     check_order,
-    check_range,
 )
-from tidegauge.state_backends.reader.filters import Where, check_where, meets, narrowed
+from tidegauge.state_backends.reader.filters import Where, meets
 from tidegauge.state_backends.reader.groups import Grouping, too_many_to_group
 from tidegauge.state_backends.reader.history import NEVER_ANOTHER
+from tidegauge.state_backends.reader.query import RangeQuery
 from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
 from tidegauge.state_backends.reader.scanned import (
     Bounded,
@@ -184,89 +184,33 @@ class ScanningReader(Reader):
         }
         return self._snapshot(batch, [result], versions)
 
-    def page(
-        self,
-        *,
-        prefix: Key = (),
-        start: Key | None = None,
-        stop: Key | None = None,
-        search: str = "",
-        order_by: str | None = None,
-        descending: bool = False,
-        after: Sequence[Any] | None = None,
-        limit: int = 50,
-        most_sorted: int = 0,
-        measures: Sequence[str] | None = None,
-        where: Where = (),
-        as_of: int | None = None,
-    ) -> Snapshot:
-        if as_of is not None and self._past is not None:
-            return self._past.page(
-                prefix=prefix,
-                start=start,
-                stop=stop,
-                search=search,
-                order_by=order_by,
-                descending=descending,
-                after=after,
-                limit=limit,
-                most_sorted=most_sorted,
-                measures=measures,
-                where=where,
-                as_of=as_of,
-            )
-        check_order(self.spec, order_by)
-        asked = check_measures(self.spec, measures)
-        conditions, place = check_where(self.spec, where), check_after(self.spec, order_by, after)
-        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop, search), conditions)
-        order = None if order_by is None else Order(order_by, descending)
-        page = self._until_still(lambda: self._look(bounds, conditions, order, place, limit, as_of))
+    def read_page(self, query: RangeQuery) -> Snapshot:
+        if query.as_of is not None and self._past is not None:
+            return self._past.read_page(query)
+        check_order(self.spec, query.order_by)
+        asked = check_measures(self.spec, query.measures)
+        (bounds, conditions), place = query.bounds(self.spec), check_after(self.spec, query.order_by, query.after)
+        order = None if query.order_by is None else Order(query.order_by, query.descending)
+        page = self._until_still(lambda: self._look(bounds, conditions, order, place, query.limit, query.as_of))
         snapshot = self._snapshot(page.batch, self._entries(page.rows, asked), [row for _, row in page.rows])
         return replace(snapshot, complete=page.complete, after=page.after)
 
-    def groups(
-        self,
-        by: Sequence[str],
-        *,
-        prefix: Key = (),
-        start: Key | None = None,
-        stop: Key | None = None,
-        order_by: str | None = None,
-        descending: bool = False,
-        limit: int = 50,
-        most_folded: int = MOST_SCANNED,
-        measures: Sequence[str] | None = None,
-        where: Where = (),
-        as_of: int | None = None,
-    ) -> Snapshot:
-        if as_of is not None and self._past is not None:
-            return self._past.groups(
-                by,
-                prefix=prefix,
-                start=start,
-                stop=stop,
-                order_by=order_by,
-                descending=descending,
-                limit=limit,
-                most_folded=most_folded,
-                measures=measures,
-                where=where,
-                as_of=as_of,
-            )
-        grouping = Grouping.checked(self.spec, by, measures, order_by, descending, limit)
-        conditions = check_where(self.spec, where)
-        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
+    def read_groups(self, by: Sequence[str], query: RangeQuery) -> Snapshot:
+        if query.as_of is not None and self._past is not None:
+            return self._past.read_groups(by, query)
+        grouping = Grouping.checked(self.spec, by, query.measures, query.order_by, query.descending, query.limit)
+        bounds, conditions = query.bounds(self.spec)
         places = [list(self.spec.key).index(column) for column in grouping.by]
 
         def look() -> Snapshot:
-            batch, rows = self._scan(bounds, None, as_of)
-            scanned = Bounded(rows, most_folded)
+            batch, rows = self._scan(bounds, None, query.as_of)
+            scanned = Bounded(rows, query.most_read)
             live = ((key, row.value) for key, row in scanned if row.status == "found")
             met = ((key, value) for key, value in live if meets(self.spec, conditions, key, value))
             parts = ((tuple(key[place] for place in places), value) for key, value in met)
             results, complete = grouping.results(self.spec, parts)
             if scanned.was_cut_short:
-                raise too_many_to_group(self.spec, most_folded)
+                raise too_many_to_group(self.spec, query.most_read)
             self._refuse_taken_back(batch)
             return Snapshot(*batch.shown, results, complete=complete)
 
@@ -293,25 +237,12 @@ class ScanningReader(Reader):
         shown = [self._shown(version) for _, version in dated[first:]]
         return Snapshot(*self._published(published, None).shown, json_form(shown).encode())
 
-    def export(
-        self,
-        *,
-        prefix: Key = (),
-        start: Key | None = None,
-        stop: Key | None = None,
-        measures: Sequence[str] | None = None,
-        where: Where = (),
-        as_of: int | None = None,
-        live_at: datetime | None = None,
-    ) -> Export:
-        if as_of is not None and self._past is not None:
-            return self._past.export(
-                prefix=prefix, start=start, stop=stop, measures=measures, where=where, as_of=as_of, live_at=live_at
-            )
-        asked = list(dict.fromkeys(check_measures(self.spec, measures)))
-        conditions = check_where(self.spec, where)
-        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
-        batch, rows = self._scan(bounds, None, as_of)
+    def open_export(self, query: RangeQuery, live_at: datetime | None = None) -> Export:
+        if query.as_of is not None and self._past is not None:
+            return self._past.open_export(query, live_at)
+        asked = list(dict.fromkeys(check_measures(self.spec, query.measures)))
+        bounds, conditions = query.bounds(self.spec)
+        batch, rows = self._scan(bounds, None, query.as_of)
         resources = ExitStack()
         values = self._exported(rows, conditions, asked)
         resources.callback(values.close)
@@ -321,7 +252,7 @@ class ScanningReader(Reader):
         return self._published(self._shown_now(), None).shown
 
     def _look(
-        self, bounds: Range, where: Where, order: Order | None, place: Place | None, count: int, as_of: int | None
+        self, bounds: KeyRange, where: Where, order: Order | None, place: Place | None, count: int, as_of: int | None
     ) -> _FoundPage:
         """Return the first rows of a range behind a place, all of one batch."""
         batch, rows = self._scan(bounds, place if order is None else None, as_of)
@@ -391,7 +322,7 @@ class ScanningReader(Reader):
         published, rows = self._rows.multi_get_committed(keys)
         return self._published(published, as_of), rows
 
-    def _scan(self, bounds: Range, after: Place | None, as_of: int | None) -> tuple[_Batch, Iterator[Row]]:
+    def _scan(self, bounds: KeyRange, after: Place | None, as_of: int | None) -> tuple[_Batch, Iterator[Row]]:
         if as_of is not None:
             self._check_then(as_of)
         behind = None if after is None else after.key

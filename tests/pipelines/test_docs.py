@@ -1,6 +1,7 @@
 """The Python of docs/streams.md and docs/aggregators.md, run as it stands there with what the pages take as given."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 from datasketches import update_theta_sketch
 
@@ -58,10 +59,9 @@ def stored(*planes):
     return {"": float(len(planes)), "sketch": sketch.compact().serialize(), "type": "theta/text/12"}
 
 
-def test_the_aggregators_of_the_page_can_be_declared(monkeypatch):
-    monkeypatch.setattr("tidegauge.state_backends.aggregators.AGGREGATORS", dict(AGGREGATORS))
-
-    found = run("aggregators.md", {"jfk": stored("N1", "N2"), "lga": stored("N2", "N3")})
+def test_the_aggregators_of_the_page_can_be_declared():
+    with patch.dict(AGGREGATORS):  # the page adds one
+        found = run("aggregators.md", {"jfk": stored("N1", "N2"), "lga": stored("N2", "N3")})
 
     assert found["fleet"].finish(found["both"]) == 1
     assert found["PROFILES"].measures["profile"]

@@ -14,7 +14,7 @@ from tidegauge.pipelines.driver.session import DriverSession
 from tidegauge.pipelines.errors import PoolerError, is_retryable
 from tidegauge.pipelines.jobs.word_count import word_count
 from tidegauge.state_backends import Count, StateReader, StateSpec
-from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.bounds import KeyRange
 from tidegauge.state_backends.reader.pinned import export_pinned, pin
 from tidegauge.state_backends.session import prepare
 
@@ -66,6 +66,6 @@ def test_readers_are_answered_through_a_pooler_without_prepared_statements(poole
             prepare(client)
             reader = StateReader(client, VIEWS)
             answers = [reader.multi_get([("/",)]).parsed()[0]["value"] for _ in range(8)]
-            exported = export_pinned(reader, client, pin(client, "views"), Range(), ["n"])
+            exported = export_pinned(reader, client, pin(client, "views"), KeyRange(), ["n"])
             assert [row for rows in exported.batches() for row in rows] == [("/", 1)]
             assert answers == [{"n": 1}] * 8

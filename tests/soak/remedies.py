@@ -6,7 +6,7 @@ from tests.soak.recovery import Remedy
 from tests.soak.world import World
 
 # As errors name commands: `tidegauge pipelines rewind NAME --to-checkpoint`.
-COMMAND = re.compile(r"manage\.py ((?:pipelines|rebuild|run_pipeline) [^`;,()]+?)(?:`|;|,|\)| to |$)")
+COMMAND = re.compile(r"tidegauge ((?:pipelines|rebuild|run_pipeline) [^`;,()]+?)(?:`|;|,|\)| to |$)")
 
 # These take the folders as `run_pipeline` does.
 OF_A_PIPELINE = ("pipelines", "run_pipeline")

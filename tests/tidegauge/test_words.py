@@ -107,12 +107,12 @@ def test_wrong_words_are_refused_before_spark_celery_and_djangos_applications_ar
     ("line", "code", "said"),
     [
         ("run_pipeline nope", 2, "CommandError: pipeline 'nope' not found; there are ad_clicks, aircraft, "),
-        ("compact --nope", 2, "usage: tidegauge compact "),
-        ("createsuperuser --nope", 2, "usage: tidegauge createsuperuser "),
+        ("compact --nope", 2, "usage: manage.py compact "),
+        ("createsuperuser --nope", 2, "usage: manage.py createsuperuser "),
         (
             "run_pipelines",
             1,
-            "Unknown command: 'run_pipelines'. Did you mean run_pipeline?\nType 'tidegauge help' for ",
+            "Unknown command: 'run_pipelines'. Did you mean run_pipeline?\nType 'manage.py help' for ",
         ),
         ("migrate --help", 0, ""),
     ],
@@ -129,5 +129,5 @@ def test_no_server_is_started_for_wrong_words(tmp_path, line, code, said):
     )
 
     assert (done.returncode, done.stderr[: len(said)]) == (code, said)
-    assert done.stdout.count("usage: tidegauge migrate") == (code == 0)
+    assert done.stdout.count("usage: manage.py migrate") == (code == 0)
     assert {path.name for path in tmp_path.iterdir()} <= {"secret_key"}

@@ -1,7 +1,7 @@
 """The calls of a client in a program with an event loop. `client.py` has the same calls, without `await`.
 
 That file is written from this one, as those of `async_state.py` and `async_saved_query.py`, by
-`python -m tests.tidegauge.client.sync_file`; a test compares them.
+`python -m tools.blocking_client`; a test compares them.
 """
 
 import ssl

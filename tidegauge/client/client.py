@@ -1,4 +1,4 @@
-"""The calls of a client. `async_client.py` has the same calls, to await, and this file is written from it."""
+"""The calls of a client. Generated from async_client.py by tools/blocking_client.py: edit that file."""
 
 import ssl
 from collections.abc import Iterator, Sequence

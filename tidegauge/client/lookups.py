@@ -188,7 +188,7 @@ def typed_parts(call: Call, states: Sequence[str], response: Response) -> Steps[
 
 
 def names(measures: Sequence[str] | None) -> list[str] | None:
-    """Return the names of measures as a list; one name alone is one, not its letters."""
+    """Return the names of measures as a list. A bare string is a single name."""
     return None if measures is None else [measures] if isinstance(measures, str) else list(measures)
 
 

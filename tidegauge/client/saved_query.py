@@ -1,4 +1,4 @@
-"""The calls of a saved query. `async_saved_query.py` has the same calls, to await, and this file is written from it."""
+"""The calls of a saved query. Generated from async_saved_query.py by tools/blocking_client.py: edit that file."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The calls of a state. `async_state.py` has the same calls, to await, and this file is written from it."""
+"""The calls of a state. Generated from async_state.py by tools/blocking_client.py: edit that file."""
 
 import os
 from collections.abc import Iterator, Sequence

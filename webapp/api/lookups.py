@@ -59,8 +59,8 @@ class OtherEpochError(APIException):
 
     def __init__(self, what: str, asked: str, epoch: str, txid: int) -> None:
         super().__init__(
-            f"{what}: epoch {asked!r} of the ledger has ended: it went back, and is at batch {txid} of epoch "
-            f"{epoch!r}; ask without min_txid, as_of and epoch for what there is, and write again what is lost"
+            f"{what}: epoch {asked!r} is no longer valid: the ledger was restored and is at batch {txid} of epoch "
+            f"{epoch!r}; retry without min_txid, as_of and epoch, and re-send lost writes"
         )
         self.members = {"epoch": epoch, "txid": txid}
 

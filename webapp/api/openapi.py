@@ -42,7 +42,7 @@ IDS_IN = {
 
 
 class OperationTexts(AutoSchema):
-    """Shows the texts of `operations.py` alone. By default a view without one shows its docstring."""
+    """Shows the texts of `openapi_texts.py` alone. By default a view without one shows its docstring."""
 
     def get_description(self) -> str:  # type: ignore[override]
         return ""
@@ -124,8 +124,8 @@ OUT_OF_REACH = example(
 )  # fmt: skip
 OTHER_EPOCH = example(
     "another epoch", "other_epoch",
-    "state 'routes': epoch '8a1f0c2e9b7d4653' of the ledger has ended: it went back, and is at batch 40 of epoch "
-    "'51d0f7a3c2e84b96'; ask without min_txid, as_of and epoch for what there is, and write again what is lost",
+    "state 'routes': epoch '8a1f0c2e9b7d4653' is no longer valid: the ledger was restored and is at batch 40 of epoch "
+    "'51d0f7a3c2e84b96'; retry without min_txid, as_of and epoch, and re-send lost writes",
     epoch="51d0f7a3c2e84b96", txid=40,
 )  # fmt: skip
 NOT_REACHED = example(

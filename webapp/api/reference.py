@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Answer:
+class DescribedAnswer:
     """example: JSON, empty if the document has none."""
 
     status: str
@@ -56,7 +56,7 @@ class Operation:
     description: str
     parameters: list[Row]
     body: SafeString
-    answers: list[Answer]
+    answers: list[DescribedAnswer]
     curl: str
     opens: bool
 
@@ -120,13 +120,13 @@ def _operation(url: str, method: str, path: str, call: Schema) -> Operation:
     )
 
 
-def _answer(status: str, answer: Schema) -> Answer:
+def _answer(status: str, answer: Schema) -> DescribedAnswer:
     content = answer.get("content", {})
     first: Schema = next(iter(content.values()), {})
     kind = type_of(first["schema"]) if "schema" in first else mark_safe("")
     # Those of problems differ in their texts alone.
     example = "" if status >= "400" else _example(first, indent=2)
-    return Answer(status, answer.get("description", ""), list(content), kind, example)
+    return DescribedAnswer(status, answer.get("description", ""), list(content), kind, example)
 
 
 def _example(content: Schema, indent: int | None = None) -> str:

@@ -39,7 +39,7 @@ from tidegauge.webapp.api.fields import (
     check_number_of_keys,
 )
 from tidegauge.webapp.catalog.models import MaintenanceRun
-from tidegauge.webapp.catalog.series import Range
+from tidegauge.webapp.catalog.series import TimeRange
 
 MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS, MAX_LIST = 20, 1_000, 1_000, 500
 MAX_HOURS, MAX_USAGE = 400 * 24, 10_000
@@ -334,13 +334,13 @@ class KeySeriesParameters(SeriesParameters):
     measures = NamesParameter(help_text=MEASURES)
 
 
-def read_range(asked: Mapping[str, Any]) -> Range:
+def read_range(asked: Mapping[str, Any]) -> TimeRange:
     """Return the range of time that `SeriesParameters` read. Raises ParseError."""
     until = asked.get("to") or datetime.now(UTC)
     since = asked.get("from") or max(FIRST_MOMENT, until - timedelta(seconds=asked["last"]))
     if since >= until:
         raise ParseError(f"from must be before to, got {since.isoformat()!r} and {until.isoformat()!r}")
-    return Range(since, until, asked["points"])
+    return TimeRange(since, until, asked["points"])
 
 
 class UsageParameters(RequestSerializer):

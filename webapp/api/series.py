@@ -16,10 +16,10 @@ from tidegauge.webapp.api.entries import checked_key
 from tidegauge.webapp.api.lookups import read
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.documents import range_document
-from tidegauge.webapp.catalog.series import Range
+from tidegauge.webapp.catalog.series import TimeRange
 
 
-def key_series(name: str, asked: Mapping[str, Any], span: Range, scope: KeyScope) -> dict[str, Any]:
+def key_series(name: str, asked: Mapping[str, Any], span: TimeRange, scope: KeyScope) -> dict[str, Any]:
     """Return the series of one key. asked: what `KeySeriesParameters` read; span: the range that it names.
 
     A value holds until the next version: the first number is that of the range's beginning, the last one that of its
@@ -29,7 +29,7 @@ def key_series(name: str, asked: Mapping[str, Any], span: Range, scope: KeyScope
 
 
 def _key_series(
-    conn: psycopg.Connection, name: str, asked: Mapping[str, Any], span: Range, scope: KeyScope
+    conn: psycopg.Connection, name: str, asked: Mapping[str, Any], span: TimeRange, scope: KeyScope
 ) -> dict[str, Any]:
     reader = readers.reader(conn, name)
     key = checked_key(reader.spec, asked.get("key", ""), scope)
@@ -46,13 +46,13 @@ def _key_series(
     return own | range_document(span) | columns
 
 
-def series_of(reader: Reader, key: Key, measures: Sequence[str], span: Range) -> tuple[Snapshot, dict[str, Any]]:
+def series_of(reader: Reader, key: Key, measures: Sequence[str], span: TimeRange) -> tuple[Snapshot, dict[str, Any]]:
     """Return times, txids, and by name the numbers at these times."""
     snapshot = reader.series(key, since=span.since, until=span.until, step_seconds=span.step_seconds)
     return snapshot, _columns(snapshot.parsed(), measures, span)
 
 
-def _columns(versions: Sequence[Mapping[str, Any]], measures: Sequence[str], span: Range) -> dict[str, Any]:
+def _columns(versions: Sequence[Mapping[str, Any]], measures: Sequence[str], span: TimeRange) -> dict[str, Any]:
     points = [
         (max(datetime.fromisoformat(version["at"]), span.since).timestamp(), _numbers(version["value"], measures))
         for version in versions

@@ -28,7 +28,7 @@ from tidegauge.webapp.accounts.issuing import issue
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.permissions import READ_USAGE, REVOKE_TOKENS, STEER_PIPELINES, api_key, key_scope
 from tidegauge.webapp.accounts.revoked_tokens import revoke_token
-from tidegauge.webapp.api import operations
+from tidegauge.webapp.api import openapi_texts
 from tidegauge.webapp.api.direct import DirectPost
 from tidegauge.webapp.api.entries import history, page
 from tidegauge.webapp.api.export import FORMATS, stream
@@ -115,7 +115,7 @@ class ApiView(AllowedMethods):
 
 
 class StateQueryView(DirectPost, ApiView):
-    @operations.state_query
+    @openapi_texts.state_query
     def post(self, request: Request, name: str) -> HttpResponse:
         phase_ended(request, "authenticate")
         query, when = read_query(name, request.data)
@@ -133,7 +133,7 @@ class StateQueryView(DirectPost, ApiView):
 class KeyAtPathView(ApiView):
     parameters = {"GET": KeyPathParameters}
 
-    @operations.key_at_path
+    @openapi_texts.key_at_path
     def get(self, request: Request, name: str, key: str) -> HttpResponse:
         asked = KeyPathParameters.read(request.query_params.dict())
         return _one_key(request, name, key_in_path(name, key, key_scope(request)), asked)
@@ -142,7 +142,7 @@ class KeyAtPathView(ApiView):
 class KeyView(ApiView):
     parameters = {"GET": KeyParameters}
 
-    @operations.key
+    @openapi_texts.key
     def get(self, request: Request, name: str) -> HttpResponse:
         asked = KeyParameters.read(request.query_params.dict())
         return _one_key(request, name, key_as_json(name, asked.get("key", ""), key_scope(request)), asked)
@@ -161,7 +161,7 @@ def _one_key(request: Request, name: str, key: list[Any], asked: Mapping[str, An
 
 
 class QueriesView(DirectPost, ApiView):
-    @operations.queries
+    @openapi_texts.queries
     def post(self, request: Request) -> HttpResponse:
         phase_ended(request, "authenticate")
         asked, when = read_queries(request.data)
@@ -185,7 +185,7 @@ class EntriesView(ApiView):
             exports = [reverse(f"lookup:export_{form}", kwargs=self.kwargs) for form in FORMATS]
             raise NotAcceptable(f"pages of entries are JSON; for other formats GET {', '.join(exports)}") from None
 
-    @operations.entries
+    @openapi_texts.entries
     def get(self, request: Request, name: str) -> HttpResponseBase:
         scope = key_scope(request)
         scope.check_state(name)
@@ -199,7 +199,7 @@ class EntriesView(ApiView):
 class GroupsView(ApiView):
     parameters = {"GET": GroupsParameters}
 
-    @operations.groups
+    @openapi_texts.groups
     def get(self, request: Request, name: str) -> Response:
         scope = key_scope(request)
         scope.check_state(name)
@@ -231,7 +231,7 @@ class ExportView(ApiView):
 class CsvExportView(ExportView):
     file_format = "csv"
 
-    @operations.export_csv
+    @openapi_texts.export_csv
     def get(self, request: Request, name: str) -> HttpResponseBase:
         return super().get(request, name)
 
@@ -239,7 +239,7 @@ class CsvExportView(ExportView):
 class JsonLinesExportView(ExportView):
     file_format = "ndjson"
 
-    @operations.export_ndjson
+    @openapi_texts.export_ndjson
     def get(self, request: Request, name: str) -> HttpResponseBase:
         return super().get(request, name)
 
@@ -247,7 +247,7 @@ class JsonLinesExportView(ExportView):
 class ArrowExportView(ExportView):
     file_format = "arrow"
 
-    @operations.export_arrow
+    @openapi_texts.export_arrow
     def get(self, request: Request, name: str) -> HttpResponseBase:
         return super().get(request, name)
 
@@ -255,7 +255,7 @@ class ArrowExportView(ExportView):
 class HistoryView(ApiView):
     parameters = {"GET": HistoryParameters}
 
-    @operations.history
+    @openapi_texts.history
     def get(self, request: Request, name: str) -> Response:
         scope = key_scope(request)
         scope.check_state(name)
@@ -265,7 +265,7 @@ class HistoryView(ApiView):
 class KeySeriesView(ApiView):
     parameters = {"GET": KeySeriesParameters}
 
-    @operations.key_series
+    @openapi_texts.key_series
     def get(self, request: Request, name: str) -> Response:
         scope = key_scope(request)
         scope.check_state(name)
@@ -286,25 +286,25 @@ def link_to_next(request: Request, cursor: str | None) -> dict[str, str]:
 
 
 class StatesView(ApiView):
-    @operations.states
+    @openapi_texts.states
     def get(self, request: Request) -> Response:
         return Response({"states": [state_document(state) for state in _visible(request).states()]})
 
 
 class StateView(ApiView):
-    @operations.state
+    @openapi_texts.state
     def get(self, request: Request, name: str) -> Response:
         return Response(state_document(_visible(request).state(name)))
 
 
 class PipelinesView(ApiView):
-    @operations.pipelines
+    @openapi_texts.pipelines
     def get(self, request: Request) -> Response:
         return Response({"pipelines": [pipeline_document(pipeline) for pipeline in _visible(request).pipelines()]})
 
 
 class PipelineView(ApiView):
-    @operations.pipeline
+    @openapi_texts.pipeline
     def get(self, request: Request, name: str) -> Response:
         return Response(pipeline_document(_visible(request).pipeline(name)))
 
@@ -312,7 +312,7 @@ class PipelineView(ApiView):
 class BatchesView(ApiView):
     parameters = {"GET": ListParameters}
 
-    @operations.batches
+    @openapi_texts.batches
     def get(self, request: Request, name: str) -> Response:
         asked = ListParameters.read(request.query_params.dict())
         found = _visible(request).batches(name, asked["limit"])
@@ -322,7 +322,7 @@ class BatchesView(ApiView):
 class PipelineSeriesView(ApiView):
     parameters = {"GET": SeriesParameters}
 
-    @operations.pipeline_series
+    @openapi_texts.pipeline_series
     def get(self, request: Request, name: str) -> Response:
         asked = read_range(SeriesParameters.read(request.query_params.dict()))
         return Response(series_document(_visible(request).series(name, asked)))
@@ -332,7 +332,7 @@ class PauseView(ApiView):
     scopes = {"POST": Scope.MAINTAIN}
     permission = STEER_PIPELINES
 
-    @operations.pause
+    @openapi_texts.pause
     def post(self, request: Request, name: str) -> Response:
         key_scope(request).check_unrestricted()
         services.pause_pipeline(name=name, requested_by=requester(request))
@@ -343,7 +343,7 @@ class ResumeView(ApiView):
     scopes = {"POST": Scope.MAINTAIN}
     permission = STEER_PIPELINES
 
-    @operations.resume
+    @openapi_texts.resume
     def post(self, request: Request, name: str) -> Response:
         key_scope(request).check_unrestricted()
         services.resume_pipeline(name=name, requested_by=requester(request))
@@ -372,7 +372,7 @@ class StateMaintenanceView(ApiView):
 class CompactionView(StateMaintenanceView):
     kind = MaintenanceRun.Kind.COMPACTION
 
-    @operations.compaction
+    @openapi_texts.compaction
     def post(self, request: Request, name: str) -> Response:
         return super().post(request, name)
 
@@ -380,7 +380,7 @@ class CompactionView(StateMaintenanceView):
 class ExpiryView(StateMaintenanceView):
     kind = MaintenanceRun.Kind.EXPIRY
 
-    @operations.expiry
+    @openapi_texts.expiry
     def post(self, request: Request, name: str) -> Response:
         return super().post(request, name)
 
@@ -389,7 +389,7 @@ class TokensView(ApiView):
     for_saved_queries = True
     scopes = {"POST": Scope.ISSUE_TOKENS}
 
-    @operations.tokens
+    @openapi_texts.tokens
     def post(self, request: Request) -> Response:
         key = api_key(request)
         if key is None:
@@ -403,7 +403,7 @@ class TokenView(ApiView):
     scopes = {"DELETE": Scope.ISSUE_TOKENS}
     permission = REVOKE_TOKENS
 
-    @operations.revoke_token
+    @openapi_texts.revoke_token
     def delete(self, request: Request, token_id: str) -> Response:
         revoke_token(token_id, by=api_key(request) or cast(User, request.user))
         return Response(status=204)
@@ -412,7 +412,7 @@ class TokenView(ApiView):
 class UsageView(ApiView):
     parameters = {"GET": UsageParameters}
 
-    @operations.usage
+    @openapi_texts.usage
     def get(self, request: Request) -> Response:
         asked = UsageParameters.read(request.query_params.dict())
         key, wanted = api_key(request), asked.get("key", "")
@@ -435,7 +435,7 @@ class UsageView(ApiView):
 class RunsView(ApiView):
     parameters = {"GET": RunsParameters}
 
-    @operations.runs
+    @openapi_texts.runs
     def get(self, request: Request) -> Response:
         asked = RunsParameters.read(request.query_params.dict())
         return Response({"runs": [run_document(run) for run in _visible(request).runs(**asked)]})
@@ -444,11 +444,11 @@ class RunsView(ApiView):
 class RunView(ApiView):
     scopes = {"DELETE": Scope.MAINTAIN}
 
-    @operations.run
+    @openapi_texts.run
     def get(self, request: Request, run_id: int) -> Response:
         return Response(run_document(_visible(request).run(run_id)))
 
-    @operations.cancel
+    @openapi_texts.cancel
     def delete(self, request: Request, run_id: int) -> Response:
         visible = _visible(request)
         visible.scope.check_whole_state(visible.run(run_id).state_id)
@@ -460,7 +460,7 @@ def _accepted(run: MaintenanceRun) -> Response:
 
 
 def _idempotent(request: Request) -> IdempotentRequest | None:
-    """Raises ParseError for an `Idempotency-Key` that is none."""
+    """Raises ParseError for a malformed `Idempotency-Key`."""
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return None

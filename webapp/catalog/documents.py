@@ -6,7 +6,7 @@ from typing import Any
 from tidegauge.webapp.catalog.batches import BatchSummary
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
-from tidegauge.webapp.catalog.series import PipelineSeries, Range
+from tidegauge.webapp.catalog.series import PipelineSeries, TimeRange
 from tidegauge.webapp.catalog.verdicts import verdict
 
 
@@ -25,7 +25,7 @@ def batch_document(batch: BatchSummary) -> dict[str, Any]:
     return asdict(batch)
 
 
-def range_document(asked: Range) -> dict[str, Any]:
+def range_document(asked: TimeRange) -> dict[str, Any]:
     return {"from": asked.since, "to": asked.until, "step_seconds": asked.step_seconds}
 
 

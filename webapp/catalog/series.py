@@ -32,7 +32,7 @@ OF_WHOLE_BATCHES = ("rows", "rows_per_second")
 
 
 @dataclass(frozen=True)
-class Range:
+class TimeRange:
     """A range of time, `since` included, `until` not. points: how many a series over it may have at most."""
 
     since: datetime
@@ -56,7 +56,7 @@ class PipelineSeries:
     pipeline: str
     epoch: str
     txid: int
-    range: Range
+    range: TimeRange
     times: list[float]
     series: Mapping[str, list[float | None]]
     phases: Mapping[str, list[float | None]]
@@ -66,7 +66,7 @@ class PipelineSeries:
         return replace(self, series=series, phases={})
 
 
-def pipeline_series(name: str, asked: Range) -> PipelineSeries:
+def pipeline_series(name: str, asked: TimeRange) -> PipelineSeries:
     """Raises UnknownPipelineError."""
     span = {"since": asked.since, "until": asked.until, "step": asked.step_seconds}
     rows = fetch(SERIES, span | {"name": name, "most": MOST_BATCHES})

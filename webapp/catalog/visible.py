@@ -18,7 +18,7 @@ from tidegauge.webapp.catalog.batches import BatchDetail, BatchSummary, newest_b
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
 from tidegauge.webapp.catalog.runs import UnfinishedRunError, UnknownRunError
-from tidegauge.webapp.catalog.series import PipelineSeries, Range, pipeline_series
+from tidegauge.webapp.catalog.series import PipelineSeries, TimeRange, pipeline_series
 
 NOT_SERVED = "the state is not served at present; the operators see why"
 UNSEEN = "state does not exist, or no key of it is within the key scope"
@@ -85,7 +85,7 @@ class Visible:
             self.pipeline(pipeline)
         return self.of_batches(newest_batches(pipeline, limit))
 
-    def series(self, pipeline: str, asked: Range) -> PipelineSeries:
+    def series(self, pipeline: str, asked: TimeRange) -> PipelineSeries:
         """Return what a pipeline did over time. Raises UnknownPipelineError."""
         if self.names is None:
             return pipeline_series(pipeline, asked)

@@ -34,7 +34,7 @@ def database(conninfo: str, **options: Any) -> dict[str, Any]:
 
 
 def replicas(conninfos: Sequence[str]) -> list[str]:
-    """Return the addresses of replicas, checked. Raises ImproperlyConfigured for one that is none, or comes twice."""
+    """Return the addresses of replicas, checked. Raises ImproperlyConfigured for an invalid or repeated one."""
     given = [conninfo.strip() for conninfo in conninfos if conninfo.strip()]
     places = [(parts.get("host"), parts.get("port")) for parts in (_parsed(each, REPLICAS) for each in given)]
     for place in places:
@@ -71,7 +71,7 @@ def checked_origins(setting: str, origins: list[str]) -> list[str]:
 
 
 def networks(setting: str, texts: Sequence[str]) -> list[Network]:
-    """Return the networks of a setting. Raises ImproperlyConfigured for one that is none."""
+    """Return the networks of a setting. Raises ImproperlyConfigured for an invalid one."""
     try:
         return [ipaddress.ip_network(text.strip()) for text in texts if text.strip()]
     except ValueError as error:

@@ -158,7 +158,7 @@ def saved_query_ran(name: str, version: int | None, *, is_search: bool) -> None:
 
 
 def turn_of(environ: Mapping[str, Any]) -> str:
-    """Return with whom a request takes turns: its credentials as they were sent, valid or not, else its address."""
+    """Return the fair-queuing key of a request: its credentials as sent, valid or not, or else its address."""
     sent = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_X_API_KEY") or environ.get("HTTP_COOKIE")
     return sent or environ["REMOTE_ADDR"]
 

@@ -190,7 +190,7 @@ def deviations() -> dict[str, int]:
     return {row["state"]: row["keys"] for row in queries.fetch(AUDITS, {"step": DEVIATING})}
 
 
-MADE_ROOM = "stopped because another work waits for the state; what it had done stays done, so ask again for the rest"
+MADE_ROOM = "stopped to let another operation use the state; completed pages are kept, run it again to continue"
 
 FAIL_DEAD_RUNS = """
 UPDATE tidegauge.maintenance_run r SET status = 'failed', finished_at = now(), error = %(error)s

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from tidegauge.pipelines.errors import InputLostError, SourceSetupError
 from tidegauge.pipelines.sources.postgres.pgoutput import (
     UNCHANGED,
-    Change,
     Relation,
+    RowChange,
     Transaction,
     Unchanged,
     Values,
@@ -50,7 +50,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Position:
+class LogPosition:
     """page: how much of the copy has been read, of `pages` that hold `rows`; at: when the copy was taken, ISO.
 
     After the copy there is the LSN alone, and as long as it matters what the copy had seen.
@@ -67,11 +67,11 @@ class Position:
     def is_copying(self) -> bool:
         return self.page < self.pages
 
-    def after_pages(self, pages: int) -> "Position":
+    def after_pages(self, pages: int) -> "LogPosition":
         return replace(self, page=min(self.page + pages, self.pages))
 
-    def after_changes(self, lsn: int) -> "Position":
-        return Position(lsn, self.seen if self.seen and lsn < self.seen.until else None)
+    def after_changes(self, lsn: int) -> "LogPosition":
+        return LogPosition(lsn, self.seen if self.seen and lsn < self.seen.until else None)
 
     def as_offset(self) -> dict[str, Any]:
         offset: dict[str, Any] = {"lsn": as_text(self.lsn)}
@@ -82,10 +82,10 @@ class Position:
         return offset
 
 
-def position(offset: Mapping[str, Any]) -> Position:
+def position(offset: Mapping[str, Any]) -> LogPosition:
     seen = Seen(offset["seen"], as_number(offset["until"])) if "seen" in offset else None
     copy = {name: offset[name] for name in ("page", "pages", "rows", "at") if name in offset}
-    return Position(as_number(offset["lsn"]), seen, **copy)
+    return LogPosition(as_number(offset["lsn"]), seen, **copy)
 
 
 OldRows = Literal["full", "key"]
@@ -104,7 +104,7 @@ class Wanted:
     old_rows: OldRows | None = None
 
 
-def rows(changes: Iterable[Change], wanted: Wanted, start: Position, end: Position) -> Iterator[Row]:
+def rows(changes: Iterable[RowChange], wanted: Wanted, start: LogPosition, end: LogPosition) -> Iterator[Row]:
     """Yield the rows of the changes between two positions, without those that the copy has seen.
 
     An update of a key is a delete of the old one and an insert of the new; other updates come after `update_before`
@@ -125,7 +125,7 @@ def rows(changes: Iterable[Change], wanted: Wanted, start: Position, end: Positi
         yield from _rows_of(change, places, wanted)
 
 
-def _belongs(transaction: Transaction, start: Position, end: Position) -> bool:
+def _belongs(transaction: Transaction, start: LogPosition, end: LogPosition) -> bool:
     if not start.lsn <= transaction.commit_lsn < end.lsn:
         return False
     return start.seen is None or not start.seen.covers(transaction)
@@ -135,7 +135,7 @@ def _is_of(relation: Relation, table: Table) -> bool:
     return relation.name == table.name and relation.schema == table.schema
 
 
-def _rows_of(change: Change, places: list[int], wanted: Wanted) -> Iterator[Row]:
+def _rows_of(change: RowChange, places: list[int], wanted: Wanted) -> Iterator[Row]:
     if change.kind == "truncate":
         if wanted.truncates:
             raise _truncated(change, wanted)
@@ -156,7 +156,7 @@ def _rows_of(change: Change, places: list[int], wanted: Wanted) -> Iterator[Row]
     yield _row(new, change.kind, change, places, wanted)
 
 
-def _row(values: Values, kind: str, change: Change, places: list[int], wanted: Wanted) -> Row:
+def _row(values: Values, kind: str, change: RowChange, places: list[int], wanted: Wanted) -> Row:
     picked: Row = []
     unchanged = []
     for place, column in zip(places, wanted.columns, strict=True):
@@ -173,7 +173,7 @@ def _row(values: Values, kind: str, change: Change, places: list[int], wanted: W
     return [*picked, kind, change.lsn, change.transaction.at]
 
 
-def _before(change: Change, new: Values, wanted: Wanted) -> Values:
+def _before(change: RowChange, new: Values, wanted: Wanted) -> Values:
     """Return the row as it was before an update that left its key; only its key where no more is wanted."""
     if wanted.old_rows == "full":
         assert change.old is not None
@@ -182,7 +182,7 @@ def _before(change: Change, new: Values, wanted: Wanted) -> Values:
     return [value if place in key else None for place, value in enumerate(new)]
 
 
-def _completed(change: Change) -> Values:
+def _completed(change: RowChange) -> Values:
     """Return the new row, with values that were not sent taken from the old row if they are there."""
     assert change.new is not None
     if change.old is None or UNCHANGED not in change.new:
@@ -192,7 +192,7 @@ def _completed(change: Change) -> Values:
     return [old if new is UNCHANGED and place in there else new for place, (old, new) in pairs]
 
 
-def _key_moved(change: Change, new: Values, table: Table) -> bool:
+def _key_moved(change: RowChange, new: Values, table: Table) -> bool:
     assert change.old is not None
     # A whole old row comes with every column marked as key; rows are identified by the primary key.
     key = _places_of(table.key if change.old_is_whole else change.relation.key, change.relation)
@@ -213,7 +213,7 @@ def _places(relation: Relation, wanted: Wanted, lsn: int) -> list[int]:
     return [relation.columns.index(name) for name in wanted.columns]
 
 
-def _truncated(change: Change, wanted: Wanted) -> InputLostError:
+def _truncated(change: RowChange, wanted: Wanted) -> InputLostError:
     or_else = "" if wanted.old_rows else ", or keep the counts by ignore_truncate=True"
     return InputLostError(
         f"table {str(wanted.table)!r}: was truncated at LSN {as_text(change.lsn)}, and the log does not have the "
@@ -221,7 +221,7 @@ def _truncated(change: Change, wanted: Wanted) -> InputLostError:
     )
 
 
-def _no_old_row(change: Change, wanted: Wanted) -> SourceSetupError:
+def _no_old_row(change: RowChange, wanted: Wanted) -> SourceSetupError:
     return SourceSetupError(
         f"table {str(wanted.table)!r}: the {change.kind} at LSN {as_text(change.lsn)} came without the row as it was, "
         "so REPLICA IDENTITY was not FULL then; ALTER TABLE .. REPLICA IDENTITY FULL and start again "
@@ -229,7 +229,7 @@ def _no_old_row(change: Change, wanted: Wanted) -> SourceSetupError:
     )
 
 
-def _not_sent(column: str, change: Change, wanted: Wanted) -> SourceSetupError:
+def _not_sent(column: str, change: RowChange, wanted: Wanted) -> SourceSetupError:
     return SourceSetupError(
         f"table {str(wanted.table)!r}: the {change.kind} at LSN {as_text(change.lsn)} left {column!r} as it was, and "
         "PostgreSQL does not send large values that did not change; leave the column out of the source's schema, or "

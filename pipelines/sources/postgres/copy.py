@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from tidegauge.pipelines.errors import InputLostError, SourceSetupError
-from tidegauge.pipelines.sources.postgres.batch import Position, Seen, position
+from tidegauge.pipelines.sources.postgres.batch import LogPosition, Seen, position
 from tidegauge.pipelines.sources.postgres.pgoutput import as_number
 from tidegauge.pipelines.sources.postgres.slot import START_AGAIN, Slot
 from tidegauge.pipelines.sources.postgres.table import Table, column_types
@@ -34,7 +34,7 @@ class FirstCopy:
         self._slot = slot
         self._table_name = sql.Identifier(SCHEMA, slot.name)
 
-    def begin(self, table: Table, *, truncates: bool) -> Position:
+    def begin(self, table: Table, *, truncates: bool) -> LogPosition:
         """Return where the stream begins, the same at every call until its first batch is done.
 
         The first call creates publication, slot and copy; it may be killed anywhere and called again.
@@ -95,14 +95,14 @@ class FirstCopy:
                 f"they were counted with; leave the column out of the source's schema, or {START_AGAIN}"
             )
 
-    def _take(self, table: Table) -> Position:
+    def _take(self, table: Table) -> LogPosition:
         state = self._slot.state()
         assert state is not None
         with self._conn.transaction():
             self._conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             seen = self._seen()
             rows, pages = self._copy(table)
-            first = Position(state.confirmed, seen[0], 0, pages, rows, seen[1])
+            first = LogPosition(state.confirmed, seen[0], 0, pages, rows, seen[1])
             self._conn.execute(
                 sql.SQL("INSERT INTO {}.beginning (slot, offset_, types) VALUES (%s, %s, %s)").format(
                     sql.Identifier(SCHEMA)

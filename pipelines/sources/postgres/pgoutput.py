@@ -50,7 +50,7 @@ class Relation:
     key: tuple[str, ...]
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """The change of one row. new, old: values as text, in the order of the relation's columns.
 
     old: for an update or a delete, what the replica identity gives: the whole row if it is FULL, else the key alone.
@@ -65,7 +65,7 @@ class Change(NamedTuple):
     old_is_whole: bool
 
 
-def decode(messages: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
+def decode(messages: Iterable[tuple[int, bytes]]) -> Iterator[RowChange]:
     """Yield the changes in a sequence of (LSN, message), in the order in which their transactions committed.
 
     Raises ValueError for a message that is not in protocol version 1.
@@ -83,7 +83,7 @@ def decode(messages: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
         elif tag == b"T":
             for number in _truncated(message):
                 if number in relations:
-                    yield Change("truncate", lsn, transaction, relations[number], None, None, False)
+                    yield RowChange("truncate", lsn, transaction, relations[number], None, None, False)
         elif tag in _ROW:
             yield _change(message, lsn, transaction, relations)
         elif tag not in _SKIPPED:
@@ -100,7 +100,7 @@ def as_number(lsn: str) -> int:
     return (int(high, 16) << 32) + int(low, 16)
 
 
-def _change(message: bytes, lsn: int, transaction: Transaction, relations: dict[int, Relation]) -> Change:
+def _change(message: bytes, lsn: int, transaction: Transaction, relations: dict[int, Relation]) -> RowChange:
     (number,) = LENGTH.unpack_from(message, 1)
     old, new, whole, place = None, None, False, 5
     if message[place : place + 1] in (b"K", b"O"):
@@ -108,7 +108,7 @@ def _change(message: bytes, lsn: int, transaction: Transaction, relations: dict[
         old, place = _values(message, place + 1)
     if message[place : place + 1] == b"N":
         new, place = _values(message, place + 1)
-    return Change(_ROW[message[:1]], lsn, transaction, relations[number], new, old, whole)
+    return RowChange(_ROW[message[:1]], lsn, transaction, relations[number], new, old, whole)
 
 
 def _values(message: bytes, place: int) -> tuple[Values, int]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tidegauge.pipelines.sources.postgres.batch import Position, Row, Wanted, position, rows
+from tidegauge.pipelines.sources.postgres.batch import LogPosition, Row, Wanted, position, rows
 from tidegauge.pipelines.sources.postgres.copy import FirstCopy
 from tidegauge.pipelines.sources.postgres.pgoutput import decode
 from tidegauge.pipelines.sources.postgres.slot import Slot, connect, log_end
@@ -120,7 +120,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._copy.check_types(self.settings.wanted.table, self.settings.wanted.columns)
         return before.after_changes(end).as_offset()
 
-    def _end(self, start: Position, at_most: int) -> int | None:
+    def _end(self, start: LogPosition, at_most: int) -> int | None:
         """Return the LSN where the next batch ends, or None if there is nothing to read."""
         if (self._target is not None and self._target <= start.lsn) or time.monotonic() < self._rest_until:
             return None

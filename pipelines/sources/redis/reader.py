@@ -57,7 +57,7 @@ class StreamSettings:
             raise SourceSetupError("the URL of the Redis to read from is invalid; see REDIS_URL") from None
 
 
-class Range(InputPartition):
+class EntryRange(InputPartition):
     """The `entries` entries of one stream after one id and up to another."""
 
     def __init__(self, stream: str, after: str, up_to: str, entries: int) -> None:
@@ -107,12 +107,12 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stream, position in end.items():
             before = start.get(stream, {"id": START, "read": 0})
             if before["id"] != position["id"]:
-                ranges.append(Range(stream, before["id"], position["id"], position["read"] - before["read"]))
+                ranges.append(EntryRange(stream, before["id"], position["id"], position["read"] - before["read"]))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the entries, a chunk at a time. Raises InputLostError at the end if there are fewer than planned."""
-        assert isinstance(partition, Range)
+        assert isinstance(partition, EntryRange)
         found = 0
         with self._settings.connect() as client:
             for entries in chunks(client, partition.stream, partition.after, partition.up_to):

@@ -24,7 +24,7 @@ from tidegauge.state_backends.committed import (
     rows_then,
 )
 from tidegauge.state_backends.reader.arrow import csv_sql, from_csv
-from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.bounds import KeyRange
 from tidegauge.state_backends.reader.filters import Where, where_sql
 from tidegauge.state_backends.reader.reader import FETCHED_ROWS, columns_of
 from tidegauge.state_backends.spec.row import Key
@@ -69,7 +69,7 @@ def _percent(conn: psycopg.Connection, table: StateTable, pages: int) -> float:
     return min(100.0, 100.0 * pages / max(1.0, float((row and row[0]) or 1)))
 
 
-def reach_sql(table: StateTable, bounds: Range) -> sql.Composed:
+def reach_sql(table: StateTable, bounds: KeyRange) -> sql.Composed:
     """Return the statement that tells whether the range can be told as of an earlier batch, see `answer_then`."""
     rows = sql.SQL("SELECT NULL::bigint AS {}").format(REACH)
     if not table.spec.changelog:
@@ -79,7 +79,7 @@ def reach_sql(table: StateTable, bounds: Range) -> sql.Composed:
 
 
 def rows_sql(
-    table: StateTable, measures: list[str], bounds: Range, where: Where = (), *, past: bool, clock: sql.SQL
+    table: StateTable, measures: list[str], bounds: KeyRange, where: Where = (), *, past: bool, clock: sql.SQL
 ) -> sql.Composed:
     """Return the statement of all rows; its parameters are of `rows_parameters`. clock: NOW or THEN, what ttl goes by.
 
@@ -137,7 +137,7 @@ def _shown(table: StateTable, measures: list[str]) -> sql.Composable:
     return commas([*(sql.Identifier("v", name) for name in table.spec.key), *values])
 
 
-def _range(table: StateTable, bounds: Range) -> sql.Composed:
+def _range(table: StateTable, bounds: KeyRange) -> sql.Composed:
     return range_sql(table, len(bounds.prefix), len(bounds.start), len(bounds.stop))
 
 

@@ -19,14 +19,14 @@ from tidegauge.state_backends.committed import (
     rows_now,
     rows_then,
 )
-from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.bounds import KeyRange
 from tidegauge.state_backends.reader.filters import Where, where_sql
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.table import StateTable, commas
 
 
 def groups_sql(
-    table: StateTable, by: Sequence[str], stored: Mapping[str, str], bounds: Range, where: Where, *, past: bool
+    table: StateTable, by: Sequence[str], stored: Mapping[str, str], bounds: KeyRange, where: Where, *, past: bool
 ) -> sql.Composed:
     """Return the statement: COMMITTED_BATCH, an array for each column of `by` and of `stored`, and what `answer_then`
     ends with if `past`. Its parameters: the range once, or twice where `reaches_by_row`; then of `where`."""

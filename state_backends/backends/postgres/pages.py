@@ -26,7 +26,7 @@ from tidegauge.state_backends.committed import (
     logged_rows,
     rows_now,
 )
-from tidegauge.state_backends.reader.bounds import MOST_SCANNED, Place, Range
+from tidegauge.state_backends.reader.bounds import MOST_SCANNED, KeyRange, Place
 from tidegauge.state_backends.reader.filters import Filter, Where, where_parameters, where_sql
 from tidegauge.state_backends.reader.json_sql import json_key, json_value
 from tidegauge.state_backends.spec.table import StateTable, columns, commas
@@ -71,7 +71,7 @@ class Shape(NamedTuple):
 
 def shape_of(
     measures: Iterable[str],
-    bounds: Range,
+    bounds: KeyRange,
     order_by: str | None,
     descending: bool,
     after: Place | None,
@@ -95,7 +95,7 @@ def page_sql(table: StateTable, shape: Shape) -> sql.Composed:
 
 
 def page_parameters(
-    table: StateTable, shape: Shape, bounds: Range, after: Place | None, limit: int, where: Where = ()
+    table: StateTable, shape: Shape, bounds: KeyRange, after: Place | None, limit: int, where: Where = ()
 ) -> list[Any]:
     """Return the parameters that go between the batch of a page in the past and the name of the state."""
     searched = search_parameters(table, bounds)
@@ -121,7 +121,7 @@ def range_sql(table: StateTable, prefix: int, start: int, stop: int) -> sql.Comp
     return sql.SQL(" AND ").join(conditions) if conditions else sql.Composed([TRUE])
 
 
-def range_parameters(bounds: Range) -> list[Any]:
+def range_parameters(bounds: KeyRange) -> list[Any]:
     return [*bounds.prefix, *bounds.start, *bounds.stop]
 
 
@@ -131,7 +131,7 @@ def search_sql(table: StateTable, row: str) -> sql.Composed:
     return sql.SQL("({})").format(sql.SQL(" OR ").join(parts)) if parts else sql.Composed([FALSE])
 
 
-def search_parameters(table: StateTable, bounds: Range) -> list[Any]:
+def search_parameters(table: StateTable, bounds: KeyRange) -> list[Any]:
     return [begins_with(bounds.search)] * len(table.spec.key) if bounds.search else []
 
 

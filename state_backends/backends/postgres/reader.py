@@ -49,18 +49,17 @@ from tidegauge.state_backends.committed import (
 from tidegauge.state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from tidegauge.state_backends.protocols import BACKENDS
 from tidegauge.state_backends.reader.bounds import (
-    MOST_SCANNED,
-    Range,
+    KeyRange,
     check_after,
     check_folds,
     check_measures,
     check_order,
-    check_range,
 )
-from tidegauge.state_backends.reader.filters import Where, check_where, narrowed, where_parameters
+from tidegauge.state_backends.reader.filters import where_parameters
 from tidegauge.state_backends.reader.groups import Grouping, too_many_to_group
 from tidegauge.state_backends.reader.history import history_sql, key_repeats, series_key_repeats, series_sql
 from tidegauge.state_backends.reader.json_sql import json_key, json_value
+from tidegauge.state_backends.reader.query import RangeQuery
 from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -118,62 +117,32 @@ class StateReader(Reader):
         statement = self._kept(("then", *asked), lambda: self._lookup_then_sql(asked))
         return Ask(statement, [as_of, *arrays, self.spec.name], 7, partial(self._then, as_of, _found_then))
 
-    def page(
-        self,
-        *,
-        prefix: Key = (),
-        start: Key | None = None,
-        stop: Key | None = None,
-        search: str = "",
-        order_by: str | None = None,
-        descending: bool = False,
-        after: Sequence[Any] | None = None,
-        limit: int = 50,
-        most_sorted: int = 0,
-        measures: Sequence[str] | None = None,
-        where: Where = (),
-        as_of: int | None = None,
-    ) -> Snapshot:
-        check_order(self.spec, order_by)
-        asked = check_measures(self.spec, measures)
-        conditions = check_where(self.spec, where)
-        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop, search), conditions)
-        place = check_after(self.spec, order_by, after)
-        if order_by is not None and most_sorted:
-            check_size(self._conn, self._table, bounds, most_sorted, past=as_of is not None)
-        shape = shape_of(asked, bounds, order_by, descending, place, conditions, past=as_of is not None)
+    def read_page(self, query: RangeQuery) -> Snapshot:
+        check_order(self.spec, query.order_by)
+        asked, past = check_measures(self.spec, query.measures), query.as_of is not None
+        bounds, conditions = query.bounds(self.spec)
+        place = check_after(self.spec, query.order_by, query.after)
+        if query.order_by is not None and query.most_read:
+            check_size(self._conn, self._table, bounds, query.most_read, past=past)
+        shape = shape_of(asked, bounds, query.order_by, query.descending, place, conditions, past=past)
         statement = self._kept(shape, lambda: page_sql(self._table, shape))
-        parameters = [*page_parameters(self._table, shape, bounds, place, limit, conditions), self.spec.name]
-        if as_of is None:
-            return _page_now(limit, self._row(statement, parameters))
-        return self._then(as_of, partial(_page_then, limit), self._row(statement, [as_of, *parameters]))
+        parameters = [*page_parameters(self._table, shape, bounds, place, query.limit, conditions), self.spec.name]
+        if query.as_of is None:
+            return _page_now(query.limit, self._row(statement, parameters))
+        row = self._row(statement, [query.as_of, *parameters])
+        return self._then(query.as_of, partial(_page_then, query.limit), row)
 
-    def groups(
-        self,
-        by: Sequence[str],
-        *,
-        prefix: Key = (),
-        start: Key | None = None,
-        stop: Key | None = None,
-        order_by: str | None = None,
-        descending: bool = False,
-        limit: int = 50,
-        most_folded: int = MOST_SCANNED,
-        measures: Sequence[str] | None = None,
-        where: Where = (),
-        as_of: int | None = None,
-    ) -> Snapshot:
-        grouping = Grouping.checked(self.spec, by, measures, order_by, descending, limit)
-        conditions, past = check_where(self.spec, where), as_of is not None
-        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
-        if has_over(self._conn, self._table, bounds, most_folded, past=past):
-            raise too_many_to_group(self.spec, most_folded)
+    def read_groups(self, by: Sequence[str], query: RangeQuery) -> Snapshot:
+        grouping = Grouping.checked(self.spec, by, query.measures, query.order_by, query.descending, query.limit)
+        (bounds, conditions), past = query.bounds(self.spec), query.as_of is not None
+        if has_over(self._conn, self._table, bounds, query.most_read, past=past):
+            raise too_many_to_group(self.spec, query.most_read)
         stored, within = grouping.stored(self.spec), range_parameters(bounds)
         statement = groups_sql(self._table, grouping.by, stored, bounds, conditions, past=past).as_bytes()
         again = within if past and reaches_by_row(self._table) else []
         parameters = [*again, *within, *where_parameters(conditions), self.spec.name]
-        row = self._row(statement, [as_of, *parameters] if past else parameters)
-        txid, attempt, at, epoch, *arrays = row if as_of is None else self._within_reach(as_of, row)
+        row = self._row(statement, [query.as_of, *parameters] if past else parameters)
+        txid, attempt, at, epoch, *arrays = row if query.as_of is None else self._within_reach(query.as_of, row)
         results, complete = grouping.results(self.spec, rows_of(grouping.by, stored, arrays))
         return Snapshot(txid, attempt, at, epoch, results, complete=complete)
 
@@ -199,20 +168,9 @@ class StateReader(Reader):
         txid, attempt, at, epoch, results = self._row(statement, parameters)
         return Snapshot(txid, attempt, at, epoch, results.encode())
 
-    def export(
-        self,
-        *,
-        prefix: Key = (),
-        start: Key | None = None,
-        stop: Key | None = None,
-        measures: Sequence[str] | None = None,
-        where: Where = (),
-        as_of: int | None = None,
-        live_at: datetime | None = None,
-    ) -> Export:
-        asked = list(dict.fromkeys(check_measures(self.spec, measures)))
-        conditions = check_where(self.spec, where)
-        bounds = narrowed(self.spec, check_range(self.spec, prefix, start, stop), conditions)
+    def open_export(self, query: RangeQuery, live_at: datetime | None = None) -> Export:
+        asked, as_of = list(dict.fromkeys(check_measures(self.spec, query.measures))), query.as_of
+        bounds, conditions = query.bounds(self.spec)
         parameters, shown = range_parameters(bounds), columns_of(self.spec, asked)
         with ExitStack() as resources:
             begin_snapshot(self._conn, self._exported_tables(as_of, live_at), resources)
@@ -260,7 +218,7 @@ class StateReader(Reader):
         return [*rows, *([self._table.changelog] if logged else [])]
 
     def _ledger(
-        self, bounds: Range, parameters: list[Any], as_of: int | None, live_at: datetime | None
+        self, bounds: KeyRange, parameters: list[Any], as_of: int | None, live_at: datetime | None
     ) -> tuple[Sequence[Any], bool]:
         """Return COMMITTED_BATCH of a batch, the ttl, the newest batch since that was tried again; and whether the
         batch is of the past.

@@ -9,14 +9,14 @@ from psycopg import sql
 
 from tidegauge.state_backends.backends.postgres.pages import range_parameters, range_sql
 from tidegauge.state_backends.errors import RangeTooLargeError
-from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.bounds import KeyRange
 from tidegauge.state_backends.spec.table import StateTable
 
 # The planner knows a table's size and guesses that of its rows before they are analyzed.
 ESTIMATE_IS_WITHIN = 4
 
 
-def check_size(conn: psycopg.Connection, table: StateTable, bounds: Range, most: int, *, past: bool) -> None:
+def check_size(conn: psycopg.Connection, table: StateTable, bounds: KeyRange, most: int, *, past: bool) -> None:
     """Raise RangeTooLargeError if a range that is to be sorted has more rows than `most`. past: as of `has_over`."""
     if has_over(conn, table, bounds, most, past=past):
         raise RangeTooLargeError(
@@ -25,7 +25,7 @@ def check_size(conn: psycopg.Connection, table: StateTable, bounds: Range, most:
         )
 
 
-def has_over(conn: psycopg.Connection, table: StateTable, bounds: Range, most: int, *, past: bool) -> bool:
+def has_over(conn: psycopg.Connection, table: StateTable, bounds: KeyRange, most: int, *, past: bool) -> bool:
     """Return whether a range has more rows than `most`. past: the rows are those of the changelog, if any.
 
     So many rows are counted, unless the planner takes the whole table to be far smaller.

@@ -160,7 +160,7 @@ def _failing() -> Iterator[None]:
 
 
 def _reply(reply: Any) -> Any:
-    """Return a reply of a pipeline; one that is an error as it is to be raised."""
+    """Return a reply of a pipeline, converting Redis errors to ours."""
     is_failure = isinstance(reply, redis.RedisError) and not isinstance(reply, NoScriptError | DataError)
     return _as_unavailable(reply) if is_failure else reply
 

@@ -104,7 +104,7 @@ class TestFiles:
         workspace.run(words(workspace))
         lose(workspace.checkpoint)
 
-        with pytest.raises(CheckpointMismatchError, match=r"manage\.py pipelines restore-checkpoint words"):
+        with pytest.raises(CheckpointMismatchError, match=r"tidegauge pipelines restore-checkpoint words"):
             workspace.run(words(workspace))
         restore(workspace, words(workspace))
         workspace.land("2.txt", "dog")

@@ -20,7 +20,7 @@ from tidegauge.pipelines.spark.state_source import opened, spark_type
 from tidegauge.state_backends import Count, Max, Mean, StateSpec
 from tidegauge.state_backends.errors import UnknownStateError
 from tidegauge.state_backends.maintenance import compact
-from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.bounds import KeyRange
 
 ORDERS = StateSpec(
     "orders_by_day",
@@ -124,13 +124,13 @@ def test_a_filter_never_leaves_out_what_spark_would_keep(feed, database_url):
     read = opened({"dsn": database_url, "state": "orders_by_day"})
     day = EqualTo(("day",), DAY)
 
-    assert narrowed(read, [GreaterThan(("shop",), "a")]).bounds == Range()
-    assert narrowed(read, [day]).bounds == Range(prefix=(DAY,))
-    assert narrowed(read, [day, GreaterThan(("shop",), "a"), LessThan(("shop",), "c")]).bounds == Range(
+    assert narrowed(read, [GreaterThan(("shop",), "a")]).bounds == KeyRange()
+    assert narrowed(read, [day]).bounds == KeyRange(prefix=(DAY,))
+    assert narrowed(read, [day, GreaterThan(("shop",), "a"), LessThan(("shop",), "c")]).bounds == KeyRange(
         (DAY,), (DAY, "a"), (DAY, "c")
     )
-    assert narrowed(read, [day, LessThanOrEqual(("shop",), "c")]).bounds == Range(prefix=(DAY,))
-    assert narrowed(read, [EqualTo(("day",), "no day")]).bounds == Range()
+    assert narrowed(read, [day, LessThanOrEqual(("shop",), "c")]).bounds == KeyRange(prefix=(DAY,))
+    assert narrowed(read, [EqualTo(("day",), "no day")]).bounds == KeyRange()
     own = opened({"dsn": database_url, "state": "orders_by_day", "prefix": '["2024-03-01"]'})
     assert narrowed(own, [day]) == own
 

@@ -161,7 +161,7 @@ def test_a_store_that_lost_its_rows_is_refused_and_rebuilt_from_the_changelog(wo
     backend.execute("DELETE FROM guard")
     backend.execute("DELETE FROM record")
 
-    with pytest.raises(LostBatchesError, match=r"run `manage\.py rebuild sqlite_words --to sqlite`"):
+    with pytest.raises(LostBatchesError, match=r"run `tidegauge rebuild sqlite_words --to sqlite`"):
         workspace.run(word_count(workspace.input, spec))
     call_command("rebuild", "sqlite_words", stdout=StringIO(), stderr=StringIO())
     workspace.run(word_count(workspace.input, spec))

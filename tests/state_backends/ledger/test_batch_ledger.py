@@ -246,7 +246,7 @@ class TestBatches:
         assert str(caught.value) == (
             f"pipeline {name!r}: batch 1 comes again with other input (2 files then, 2 now, missing: 'a', additional: "
             "'c'), and cannot be reverted: 'state totals' cannot go back; run `tidegauge pipelines restore-checkpoint "
-            f"{name}`, which writes the checkpoint that the ledger tells, or run with --reprocess to count from the "
+            f"{name}`, which rebuilds the checkpoint from the ledger, or run with --reprocess to count from the "
             "start of the input"
         )
         assert re.search(message_of("A batch comes again with other input", 2), str(caught.value))

@@ -21,14 +21,14 @@ from tidegauge.state_backends.errors import (
 from tidegauge.state_backends.maintenance import compact, expire
 from tidegauge.state_backends.maps import MAPS
 from tidegauge.state_backends.protocols import BACKENDS
-from tidegauge.state_backends.reader.bounds import Range
+from tidegauge.state_backends.reader.bounds import KeyRange
 from tidegauge.state_backends.reader.pinned import export_pinned, pin, ranges, record_batches
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 TTL = timedelta(hours=1)
 SCHEMA = pa.schema([("page", pa.string()), ("n", pa.int64())])
 BOTH = pytest.mark.parametrize("place", [0, 1], ids=["table", "redis"])
-ALL, FIRST_HALF, SECOND_HALF = Range(), Range(stop=("m",)), Range(start=("m",))
+ALL, FIRST_HALF, SECOND_HALF = KeyRange(), KeyRange(stop=("m",)), KeyRange(start=("m",))
 
 
 @pytest.fixture
@@ -184,15 +184,15 @@ def test_ranges_divide_the_keys_without_a_gap_or_an_overlap(reading, place):
     feed.commit(*views(*((f"{number:05}", number) for number in range(3_000))))
     keys = BACKENDS[spec.backend].split_keys(feed.conn, spec, 4)
 
-    parts = ranges(spec, keys, Range())
+    parts = ranges(spec, keys, KeyRange())
     counts = [len(read(pinned(), part)) for part in parts]
 
     assert len(parts) == 4
     assert sum(counts) == 3_000
     assert min(counts) > 100
-    narrow = ranges(spec, keys, Range(prefix=("00001",)))
+    narrow = ranges(spec, keys, KeyRange(prefix=("00001",)))
     assert [row["page"] for part in narrow for row in read(pinned(), part)] == ["00001"]
-    bounded = ranges(spec, keys, Range(start=("00010",), stop=("02990",)))
+    bounded = ranges(spec, keys, KeyRange(start=("00010",), stop=("02990",)))
     assert len([row for part in bounded for row in read(pinned(), part)]) == 2_980
 
 

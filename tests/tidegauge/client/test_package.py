@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from tests.tidegauge.client.sync_file import NAMES, blocking, without_await
 from tidegauge import client
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tools.blocking_client import NAMES, blocking, without_await
 
 SERVER = {"django", "pyspark", "psycopg", "webapp", "pipelines", "state_backends", "pyarrow", "pandas", "polars"}
 

@@ -120,9 +120,8 @@ class TestMinTxid:
         problem = response.json()
         assert (response.status_code, problem["epoch"], problem["txid"], pauses) == (409, now, problem["txid"], [])
         assert problem["detail"] == (
-            f"state '{STATE}': epoch {before!r} of the ledger has ended: it went back, and is at batch "
-            f"{problem['txid']} of epoch {now!r}; ask without min_txid, as_of and epoch for what there is, and write "
-            "again what is lost"
+            f"state '{STATE}': epoch {before!r} is no longer valid: the ledger was restored and is at batch "
+            f"{problem['txid']} of epoch {now!r}; retry without min_txid, as_of and epoch, and re-send lost writes"
         )
         assert re.search(message_of("The database was restored, or a standby promoted", 2), problem["detail"])
 

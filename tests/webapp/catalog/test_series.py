@@ -5,13 +5,13 @@ import pytest
 from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.state_backends.ledger.batch import Batch, record_metrics
 from tidegauge.webapp.catalog import series
-from tidegauge.webapp.catalog.series import STEPS, Range, pipeline_series, with_gaps
+from tidegauge.webapp.catalog.series import STEPS, TimeRange, pipeline_series, with_gaps
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def hour(points: int = 300) -> Range:
-    return Range(NOON, NOON + timedelta(hours=1), points)
+def hour(points: int = 300) -> TimeRange:
+    return TimeRange(NOON, NOON + timedelta(hours=1), points)
 
 
 def commit(flights, at: datetime, seconds: float = 2.0, rows: int = 10, **figures) -> Batch:
@@ -37,13 +37,13 @@ class TestStep:
         [(900, 300, 5), (3_600, 300, 30), (86_400, 300, 300), (7 * 86_400, 300, 3_600), (5, 300, 1)],
     )
     def test_it_is_the_shortest_round_one_that_gives_no_more_points(self, seconds, points, step):
-        asked = Range(NOON, NOON + timedelta(seconds=seconds), points)
+        asked = TimeRange(NOON, NOON + timedelta(seconds=seconds), points)
 
         assert asked.step_seconds == step
         assert seconds / step <= points
 
     def test_a_range_of_centuries_has_steps_of_whole_days(self):
-        asked = Range(datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC), 10)
+        asked = TimeRange(datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC), 10)
 
         assert asked.step_seconds % STEPS[-1] == 0
         assert (asked.until - asked.since).total_seconds() / asked.step_seconds <= 10
@@ -89,7 +89,7 @@ class TestPipelineSeries:
     def test_an_open_batch_and_an_empty_range_give_no_point(self, flights):
         flights.open({("JFK", "C00"): 1})
 
-        found = pipeline_series("flights", Range(NOON, datetime.now(UTC) + timedelta(hours=1), 300))
+        found = pipeline_series("flights", TimeRange(NOON, datetime.now(UTC) + timedelta(hours=1), 300))
 
         assert (found.times, found.series["rows"]) == ([], [])
 
@@ -116,7 +116,7 @@ class TestPipelineSeries:
             commit(flights, after(second), rows=10 + second, late=second)
         monkeypatch.setattr(series, "MOST_BATCHES", 16)
 
-        found = pipeline_series("flights", Range(after(1), after(100), 10))
+        found = pipeline_series("flights", TimeRange(after(1), after(100), 10))
 
         # Every fourth batch is read, from the fourth to the 60th: what came between two of them is counted by totals.
         assert found.times == [after(second).timestamp() for second in (7, 19, 27, 39, 47, 59)]
@@ -136,7 +136,7 @@ class TestPipelineSeries:
         flights.conn.execute("DELETE FROM tidegauge.batch WHERE txid < 8")
         flights.conn.execute("DELETE FROM tidegauge.batch WHERE txid IN (30, 31, 32)")
 
-        found = pipeline_series("flights", Range(after(since), after(until), 10))
+        found = pipeline_series("flights", TimeRange(after(since), after(until), 10))
 
         assert sum(found.series["batches"]) == batches
 
@@ -144,7 +144,7 @@ class TestPipelineSeries:
         for second in range(60):
             commit(flights, after(second))
 
-        found = pipeline_series("flights", Range(NOON, after(60), 10))
+        found = pipeline_series("flights", TimeRange(NOON, after(60), 10))
 
         assert found.series["batches"] == [10] * 6
 

@@ -74,6 +74,8 @@ def test_the_run_of_a_killed_worker_is_marked_as_failed(worker, lasting):
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
         wait_until(lambda: _waiting_for_a_lock(lasting.conn) == 0)
+    # Its session stops waiting a moment before it ends and gives up the locks of the state.
+    wait_until(lambda: not _is_worked_on(lasting.conn))
 
     again = request_maintenance(kind="expiry", state=CARRIERS, requested_by="bob")
 
@@ -97,3 +99,7 @@ def _waiting_for_a_lock(conn) -> int:
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
         "WHERE datname = current_database() AND wait_event_type = 'Lock'"
     ).fetchone()[0]
+
+
+def _is_worked_on(conn) -> bool:
+    return conn.execute("SELECT tidegauge.is_worked_on(%s, 'expiry')", [CARRIERS]).fetchone()[0]

@@ -12,7 +12,7 @@ from tidegauge.webapp.accounts.concurrency import SEARCHES, client_of
 from tidegauge.webapp.accounts.permissions import KeyScope, key_scope
 from tidegauge.webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter
 from tidegauge.webapp.api.requests import RequestSerializer, check_parameters
-from tidegauge.webapp.api.saved_queries import operations, selectors
+from tidegauge.webapp.api.saved_queries import openapi_texts, selectors
 from tidegauge.webapp.api.saved_queries.definition import Definition
 from tidegauge.webapp.api.saved_queries.models import SavedQuery
 from tidegauge.webapp.api.saved_queries.openapi import document
@@ -34,7 +34,7 @@ class RunParameters(RequestSerializer):
 class SavedQueriesView(ApiView):
     for_saved_queries = True
 
-    @operations.saved_queries
+    @openapi_texts.saved_queries
     def get(self, request: Request) -> Response:
         scope = key_scope(request)
         return Response({"queries": [_listed(query, scope) for query in selectors.published(scope)]})
@@ -46,13 +46,13 @@ class SavedQueryView(ApiView):
     def check_parameters(self, request: Any) -> None:
         """Each query has parameters of its own, which `_run` checks."""
 
-    @operations.saved_query
+    @openapi_texts.saved_query
     def get(self, request: Request, name: str) -> Response:
         return _run(request, name, None)
 
 
 class SavedQueryVersionView(SavedQueryView):
-    @operations.saved_query_version
+    @openapi_texts.saved_query_version
     def get(self, request: Request, name: str, version: int) -> Response:
         return _run(request, name, version)
 
@@ -60,13 +60,13 @@ class SavedQueryVersionView(SavedQueryView):
 class SavedQuerySchemaView(ApiView):
     for_saved_queries = True
 
-    @operations.saved_query_schema
+    @openapi_texts.saved_query_schema
     def get(self, request: Request, name: str) -> Response:
         return _described(request, name, None)
 
 
 class SavedQueryVersionSchemaView(SavedQuerySchemaView):
-    @operations.saved_query_version_schema
+    @openapi_texts.saved_query_version_schema
     def get(self, request: Request, name: str, version: int) -> Response:
         return _described(request, name, version)
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import TONES
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
-from tidegauge.webapp.notify.alerts.history import LONGEST_PAUSE, Change, changes, periods, recorded_name
+from tidegauge.webapp.notify.alerts.history import LONGEST_PAUSE, VerdictChange, changes, periods, recorded_name
 from tidegauge.webapp.notify.alerts.models import VerdictPeriod
 
 WIDTH, HEIGHT = 1000, 24
@@ -53,7 +53,7 @@ class VerdictHistory:
     until: datetime
     bars: Sequence[Bar]
     lengths: Mapping[str, timedelta]
-    changes: Sequence[Change]
+    changes: Sequence[VerdictChange]
 
 
 def verdict_history(pipeline: PipelineStatus, shown: ShownRange) -> VerdictHistory:

@@ -2,9 +2,9 @@
 
 from django.contrib import admin
 
-from tidegauge.webapp.maintenance.admin import batches, limits, maintenance, pipelines, schedule, states
+from tidegauge.webapp.maintenance.admin import batches, limits, pipelines, runs, schedule, states
 
-__all__ = ["batches", "limits", "maintenance", "pipelines", "schedule", "states"]
+__all__ = ["batches", "limits", "pipelines", "runs", "schedule", "states"]
 
 admin.site.index_title = "Administration"
 admin.site.empty_value_display = "—"

@@ -25,7 +25,7 @@ from tidegauge.webapp.core.confirmation import Confirmation, is_confirmed
 from tidegauge.webapp.core.writing import number, size
 from tidegauge.webapp.maintenance import runner, services
 from tidegauge.webapp.maintenance.admin import editing
-from tidegauge.webapp.maintenance.admin.maintenance import confirmation_of_runs, request_runs
+from tidegauge.webapp.maintenance.admin.runs import confirmation_of_runs, request_runs
 from tidegauge.webapp.maintenance.services import CatalogBusyError
 
 Kind = MaintenanceRun.Kind

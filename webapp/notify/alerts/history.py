@@ -26,7 +26,7 @@ WELL = "running"
 
 
 @dataclass(frozen=True)
-class Change:
+class VerdictChange:
     """A verdict that a pipeline got. before: the one until then; empty if that is not known."""
 
     at: datetime
@@ -82,11 +82,11 @@ def periods(pipeline: str, since: datetime, until: datetime) -> list[VerdictPeri
     return list(found.order_by("began_at", "id"))
 
 
-def changes(pipeline: str, limit: int) -> list[Change]:
+def changes(pipeline: str, limit: int) -> list[VerdictChange]:
     """Return the newest changes of a pipeline's verdict, newest first."""
     found = list(VerdictPeriod.objects.filter(pipeline=pipeline)[: limit + 1])
     return [
-        Change(
+        VerdictChange(
             at=period.began_at,
             until=period.until,
             before=before.verdict if before and not _is_gap(before, period.began_at) else "",

@@ -23,7 +23,7 @@ from django.utils import timezone
 from tidegauge.webapp.accounts.audit.services import record
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.notify.webhooks.models import Delivery, Webhook
-from tidegauge.webapp.notify.webhooks.sending import GONE, Attempt, attempt
+from tidegauge.webapp.notify.webhooks.sending import GONE, SendAttempt, attempt
 
 # Waits of 10 s, 30 s, 90 s .. 6 hours: 21 hours in all, about.
 MOST_ATTEMPTS = 11
@@ -102,7 +102,7 @@ def send_due() -> int:
 def _send_due() -> int:
     until = time.monotonic() + TURN_SECONDS
     turns: Counter[int] = Counter()
-    under_way: dict[Future[Attempt], Delivery] = {}
+    under_way: dict[Future[SendAttempt], Delivery] = {}
     with ThreadPoolExecutor(THREADS, thread_name_prefix="webhooks") as pool:
         while True:
             if time.monotonic() < until:
@@ -133,7 +133,7 @@ def due() -> QuerySet[Any]:
     return ready.annotate(due=Subquery(pending.values("pk")[:1])).exclude(due=None)
 
 
-def keep(delivery: Delivery, made: Attempt) -> None:
+def keep(delivery: Delivery, made: SendAttempt) -> None:
     """Record an attempt, and what becomes of the message and its webhook."""
     with transaction.atomic():
         held = Delivery.objects.select_for_update(no_key=True).filter(pk=delivery.pk).first()
@@ -156,7 +156,7 @@ def keep(delivery: Delivery, made: Attempt) -> None:
         webhook.save(update_fields=["failures", "rests_until", "enabled", "problem"])
 
 
-def _wait_or_give_up(delivery: Delivery, made: Attempt) -> None:
+def _wait_or_give_up(delivery: Delivery, made: SendAttempt) -> None:
     if made.status == GONE or delivery.attempts >= MOST_ATTEMPTS:
         _finish(delivery, Delivery.Status.DEAD)
     else:

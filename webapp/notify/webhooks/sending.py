@@ -24,7 +24,7 @@ GONE = 410
 
 
 @dataclass(frozen=True)
-class Attempt:
+class SendAttempt:
     """at: ISO 8601. status: of the answer, None without one. error: why it does not count as delivered; else empty."""
 
     at: str
@@ -37,7 +37,7 @@ class Attempt:
         return not self.error
 
 
-def attempt(delivery: Delivery) -> Attempt:
+def attempt(delivery: Delivery) -> SendAttempt:
     """Send a message once, to the first address of its webhook that can be connected to. It raises nothing."""
     began, at = time.monotonic(), timezone.now()
     status, error = None, ""
@@ -52,7 +52,7 @@ def attempt(delivery: Delivery) -> Attempt:
         error = f"no answer within {settings.TIDEGAUGE_WEBHOOK_SECONDS:g} s"
     except (httpx.HTTPError, OSError) as failed:
         error = f"{type(failed).__name__}: {failed}"
-    return Attempt(at.isoformat(), round(time.monotonic() - began, 3), status, error)
+    return SendAttempt(at.isoformat(), round(time.monotonic() - began, 3), status, error)
 
 
 def _refusal(status: int) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegauge.pipelines.sources.postgres.batch import Position, Seen, position
+from tidegauge.pipelines.sources.postgres.batch import LogPosition, Seen, position
 from tidegauge.pipelines.sources.postgres.pgoutput import Transaction
 
 
@@ -22,7 +22,11 @@ class TestSeen:
 
 @pytest.mark.parametrize(
     "where",
-    [Position(7), Position(7, Seen("1:2:", 9)), Position(7, Seen("1:2:", 9), 3, 4, 50, "2026-01-01T00:00:00+00:00")],
+    [
+        LogPosition(7),
+        LogPosition(7, Seen("1:2:", 9)),
+        LogPosition(7, Seen("1:2:", 9), 3, 4, 50, "2026-01-01T00:00:00+00:00"),
+    ],
 )
 def test_a_position_can_be_restored_from_its_offset(where):
     assert position(where.as_offset()) == where

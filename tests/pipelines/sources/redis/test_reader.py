@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tidegauge.pipelines.errors import InputLostError, PipelineError
-from tidegauge.pipelines.sources.redis.reader import ID, Range, RedisStreamReader, StreamSettings
+from tidegauge.pipelines.sources.redis.reader import ID, EntryRange, RedisStreamReader, StreamSettings
 
 
 def reader_of(stream, **settings):
@@ -195,4 +195,4 @@ def test_a_key_that_does_not_hold_a_stream_is_named(client, stream):
 
 def test_settings_do_not_show_the_password(stream):
     assert "secret" not in repr(StreamSettings((stream,), 1, "error", "redis://:secret@localhost/0"))
-    assert Range("s", "0-0", "1-1", 1).stream == "s"
+    assert EntryRange("s", "0-0", "1-1", 1).stream == "s"

@@ -12,8 +12,8 @@ from tests.webapp.console.dashboard.page_text import text, with_steady_ages
 from tidegauge.state_backends.ledger.state_lock import state_lock
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.celery import app
-from tidegauge.webapp.console.dashboard.maintenance import RunView
-from tidegauge.webapp.console.dashboard.views import operations
+from tidegauge.webapp.console.dashboard.run_rows import RunView
+from tidegauge.webapp.console.dashboard.views import runs
 from tidegauge.webapp.maintenance.schedule import scheduled
 
 CARRIERS = "flights_by_carrier"
@@ -102,7 +102,7 @@ class TestMaintenancePage:
         assert re.search(r"Compact all states every hour — no worker ", page)
 
     def test_runs_come_in_pages(self, filled, reader, monkeypatch):
-        monkeypatch.setattr(operations, "PAGE_RUNS", 2)
+        monkeypatch.setattr(runs, "PAGE_RUNS", 2)
         ids = [run(status="done", finished_at=datetime.now(UTC)).id for _ in range(3)]
 
         newest = reader.get("/maintenance").content.decode()
@@ -298,7 +298,7 @@ def test_a_scheduled_run_counts_before_the_scheduler_stores_its_time(filled):
 
 
 def test_states_have_pages(filled, reader, monkeypatch):
-    monkeypatch.setattr(operations, "PAGE_STATES", 2)
+    monkeypatch.setattr(runs, "PAGE_STATES", 2)
 
     first, second, beyond = (
         reader.get(f"/maintenance{query}").content.decode() for query in ("", "?states=2", "?states=x")

@@ -70,7 +70,7 @@ def test_pauses_grow_to_hours_and_make_about_a_day(webhook):
     for attempts in range(1, MOST_ATTEMPTS):
         delivery.attempts = attempts
         before = timezone.now()
-        outbox._wait_or_give_up(delivery, outbox.Attempt("", 0.1, 500, "answered 500"))
+        outbox._wait_or_give_up(delivery, outbox.SendAttempt("", 0.1, 500, "answered 500"))
         pauses.append(delivery.next_attempt_at - before)
 
     expected = [10 * 3**n for n in range(7)] + [6 * 3600] * 3
@@ -157,7 +157,7 @@ def test_webhooks_take_turns_however_much_one_of_them_has(webhook, monkeypatch):
         [delivery] = outbox._next(turns, [])
         turns[delivery.webhook_id] += 1
         order.append(delivery.webhook.name)
-        outbox.keep(delivery, outbox.Attempt("", 0.1, 200, ""))
+        outbox.keep(delivery, outbox.SendAttempt("", 0.1, 200, ""))
 
     assert order == ["busy", "calm", "busy", "calm"]
 
@@ -192,7 +192,7 @@ def test_a_message_whose_webhook_was_deleted_meanwhile_is_forgotten(webhook):
     [delivery] = messages(made)
     made.delete()
 
-    outbox.keep(delivery, outbox.Attempt("", 0.1, 200, ""))
+    outbox.keep(delivery, outbox.SendAttempt("", 0.1, 200, ""))
 
     assert not Delivery.objects.exists()
 

@@ -14,7 +14,7 @@ from tidegauge.state_backends.errors import KeyShapeError
 from tidegauge.state_backends.reader.reader import Reader, Snapshot
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.api.series import series_of
-from tidegauge.webapp.catalog.series import Range
+from tidegauge.webapp.catalog.series import TimeRange
 from tidegauge.webapp.console.dashboard.entries import is_number
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
 from tidegauge.webapp.console.dashboard.explorer.question import some_of
@@ -111,7 +111,7 @@ def charts(comparison: Comparison, spec: StateSpec) -> list[Chart]:
     ]
 
 
-def series_together(reader: Reader, comparison: Comparison, span: Range) -> dict[str, Any]:
+def series_together(reader: Reader, comparison: Comparison, span: TimeRange) -> dict[str, Any]:
     """Return the series of all keys at common times, named by the place of the key and the measure."""
     measures = list(dict.fromkeys(column.measure for column in comparison.shown(reader.spec) if column.is_number))
     found = [series_of(reader, key, measures, span)[1] for key in comparison.keys]

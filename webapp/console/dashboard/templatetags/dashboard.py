@@ -19,7 +19,7 @@ from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.retention import time_to_live
 from tidegauge.webapp.catalog.verdicts import Verdict
 from tidegauge.webapp.console.dashboard.entries import EntriesQuery
-from tidegauge.webapp.console.dashboard.maintenance import Figure
+from tidegauge.webapp.console.dashboard.run_rows import Figure
 from tidegauge.webapp.console.dashboard.skew import Skew, worst_skew
 from tidegauge.webapp.console.dashboard.strip import Strip, strip
 from tidegauge.webapp.core.writing import duration, number, rate, share, size

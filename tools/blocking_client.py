@@ -1,4 +1,4 @@
-"""Writes the blocking calls of `tidegauge.client` from the awaiting ones, as `client.py` from `async_client.py`."""
+"""Generates the blocking calls of `tidegauge.client` from the awaiting ones, as `client.py` from `async_client.py`."""
 
 import re
 from pathlib import Path
@@ -8,9 +8,7 @@ from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 FOLDER = REPOSITORY / "tidegauge" / "client"
 NAMES = ("client", "state", "saved_query")
 
-HEAD = (
-    '''"""The calls of a {what}. `async_{name}.py` has the same calls, to await, and this file is written from it."""'''
-)
+HEAD = '''"""The calls of a {what}. Generated from async_{name}.py by tools/blocking_client.py: edit that file."""'''
 
 WORDS = [
     (r"\basync (?=def|for|with)", ""),

@@ -22,8 +22,8 @@ from tidegauge.webapp.catalog import queries, runs
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.runs import UnfinishedRunError, UnknownRunError
 from tidegauge.webapp.catalog.visible import of_request, without_names
-from tidegauge.webapp.console.dashboard.maintenance import RunView, latest_of_each
 from tidegauge.webapp.console.dashboard.pasted import whole_number
+from tidegauge.webapp.console.dashboard.run_rows import RunView, latest_of_each
 from tidegauge.webapp.console.dashboard.views.live import (
     ask,
     is_current,
