@@ -157,7 +157,8 @@ def _compact(conn: psycopg.Connection, spec: StateSpec, keep: timedelta) -> Iter
         yield from _drop_dead(table, horizon).run(conn)
     yield from backend.compact(conn, spec, horizon)
     yield _trim_ledger(conn, spec.name, keep)
-    backend.vacuum(conn, spec)
+    if backend.tables:
+        backend.tables.vacuum(conn, spec)
     if spec.changelog:
         vacuum(conn, table.changelog)
     yield Step("dead space", 0, 0)

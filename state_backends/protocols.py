@@ -3,12 +3,12 @@
 from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, NamedTuple, Protocol
 
+from tidegauge.state_backends.errors import CapabilityError
 from tidegauge.state_backends.spec.row import Key, Versioned
 
 if TYPE_CHECKING:
@@ -126,23 +126,6 @@ class Aggregator(Protocol):
         """Return the constructor's arguments, for the catalog."""
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """What a backend offers beyond exact rows. Callers ask these and never the backend's name.
-
-    in_ledger: rows are tables of the ledger's database: one statement reads them together with the ledger's row, and
-        SQL may count them.
-    partitions: a state can be spread over several partitions.
-    copies: rows can be copied into another declaration, and a changelog can begin over rows that are there already.
-    shadow: a state can be fed a second time out of sight and swapped in (reprocess).
-    """
-
-    in_ledger: bool = False
-    partitions: bool = False
-    copies: bool = False
-    shadow: bool = False
-
-
 class BackendSession(Protocol):
     """One state within one attempt at a batch; made on the driver and again in each task. All of it may raise
     FencedError, once another driver or attempt has taken over, and BackendUnavailable."""
@@ -212,6 +195,60 @@ class BackendSession(Protocol):
         column, then of the key: from `start` (with it) to `stop` (without it). What the batch has written is seen."""
 
 
+class StateTables(Protocol):
+    """What a backend can do only because its rows are tables of the ledger's database.
+
+    One statement reads them together with the ledger's row, SQL may count them, and they may be partitioned. A shadow
+    is a second set of tables that no reader sees: a reprocess feeds it, or a changed declaration is copied into it, and
+    one transaction swaps it in.
+    """
+
+    def check_names(self, conn: "psycopg.Connection", spec: "StateSpec", beside: Iterable["StateSpec"]) -> None:
+        """Raise SpecMismatchError if another state has a name that is derived from this one's, such as a partition's.
+
+        beside: the states that are declared with it, registered or not.
+        """
+
+    def check_replaceable(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
+        """Raise DependentObjectsError if users' objects depend on tables that a shadow of `new` would replace."""
+
+    def create_shadow(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Create an empty shadow of the state, with its changelog, replacing what an earlier one left."""
+
+    def copy(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> Iterator[int]:
+        """Create a shadow in the shape of `new` and copy rows and changelog into it; yield how many rows are copied."""
+
+    def drop_shadow(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Drop the shadow of the state, if there is one."""
+
+    def swap(
+        self, conn: "psycopg.Connection", old: "StateSpec | None", new: "StateSpec", *, keep: bool = False
+    ) -> None:
+        """Put the shadow in the place of the tables, within the caller's transaction. old: None for a new state.
+
+        keep: the tables that are replaced are kept, instead of those that an earlier swap kept, for `swap_kept`.
+        """
+
+    def swap_kept(self, conn: "psycopg.Connection", current: "StateSpec | None", old: "StateSpec | None") -> None:
+        """Put the kept tables back, within the caller's transaction.
+
+        current: the state as it is now, None if it was dropped. old: the state as it was; None if it did not exist
+        then, so that its tables are dropped.
+        """
+
+    def drop_kept(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Drop the tables that a swap kept of the state, if it kept any."""
+
+    def index_timers(self, conn: "psycopg.Connection", spec: "StateSpec", due: str, *, shadow: bool = False) -> None:
+        """Index the time in column or member `due`, unless it is indexed already.
+
+        Called by a driver that starts and holds the pipeline. shadow: index the shadow of the state.
+        """
+
+    def vacuum(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
+        """Make the space of deleted rows usable again."""
+
+
 class Backend(Protocol):
     """Everything that a store of states owes to the rest. Registered by one line in `BACKENDS`.
 
@@ -222,8 +259,11 @@ class Backend(Protocol):
     """
 
     title: str
-    capabilities: Capabilities
     timeout_seconds: float | None
+
+    @property
+    def tables(self) -> StateTables | None:
+        """What the backend can do because its rows are tables of the ledger's database; None if they are elsewhere."""
 
     def check(self) -> None:
         """Raise BackendSetupError, naming the setting, where this process has not been told where the store is."""
@@ -282,44 +322,6 @@ class Backend(Protocol):
     def add_measures(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
         """Make room for the measures that `new` has and `old` lacks."""
 
-    def check_names(self, conn: "psycopg.Connection", spec: "StateSpec", beside: Iterable["StateSpec"]) -> None:
-        """Raise SpecMismatchError where a name that the store derives from the state's is taken by another state.
-
-        beside: those that are declared with it, registered or not.
-        """
-
-    def check_replaceable(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
-        """Raise DependentObjectsError where users' objects stand on what a copy or a shadow of `new` replaces."""
-
-    def copy(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> Iterator[int]:
-        """Copy rows and changelog into the shape of `new`, out of sight; yield the rows copied so far."""
-
-    def swap_copy(self, conn: "psycopg.Connection", old: "StateSpec", new: "StateSpec") -> None:
-        """Put the copy in the place of the rows, within the caller's transaction."""
-
-    def create_shadow(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
-        """Make an empty shadow of the state, its changelog included; what an earlier one left goes."""
-
-    def drop_shadow(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
-        """Forget the shadow of the state, if there is one."""
-
-    def swap_shadow(
-        self, conn: "psycopg.Connection", old: "StateSpec | None", spec: "StateSpec", *, keep: bool = False
-    ) -> None:
-        """Put the shadow in the place of the rows, within the caller's transaction. old: None for a new state.
-
-        keep: keep the rows and the changelog that are replaced aside, instead of those that were kept before.
-        """
-
-    def swap_kept(self, conn: "psycopg.Connection", current: "StateSpec | None", old: "StateSpec | None") -> None:
-        """Put what was kept back in the place of the rows, within the caller's transaction.
-
-        current: as the state is now, None if it is gone. old: as it was; None: it did not exist, and its rows go.
-        """
-
-    def drop_kept(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
-        """Forget what was kept of the state, if anything was."""
-
     def catch_up(self, conn: "psycopg.Connection", spec: "StateSpec", start: "Batch", *, is_new: bool) -> str:
         """Compare the store with the ledger in both directions, make good what a crash leaves, and show what the ledger
         has committed; before anything is read or written by a driver that starts.
@@ -329,20 +331,11 @@ class Backend(Protocol):
         BackendSetupError where the store is set up so that it may drop rows.
         """
 
-    def index_timers(self, conn: "psycopg.Connection", spec: "StateSpec", due: str, *, shadow: bool = False) -> None:
-        """Make ready to find keys by the time in column or member `due`; nothing to do where that is so already.
-
-        For a driver that starts, which holds the pipeline. shadow: of the state that is fed out of sight.
-        """
-
     def expire(self, conn: "psycopg.Connection", spec: "StateSpec") -> Iterator["Step"]:
         """Free the rows whose time to live has run out, a page per step."""
 
     def compact(self, conn: "psycopg.Connection", spec: "StateSpec", horizon: "Horizon") -> Iterator["Step"]:
         """Free tombstones and versions that neither a replay nor a reader needs, a page per step."""
-
-    def vacuum(self, conn: "psycopg.Connection", spec: "StateSpec") -> None:
-        """Give dead space back, where the store has any."""
 
     def sizes(self, conn: "psycopg.Connection", spec: "StateSpec") -> tuple[int, int]:
         """Return how many rows are stored, live or not, and how many bytes they take, or about as many."""
@@ -385,6 +378,16 @@ class Registry(UserDict[str, Backend]):
             self.data[name] = getattr(import_module(module), made)()
         found: Backend = self.data[name]
         return found
+
+    def tables_of(self, spec: "StateSpec") -> StateTables:
+        """Return the tables' part of a state's backend. Raises CapabilityError if its rows are in another store."""
+        backend = self[spec.backend]
+        if backend.tables is None:
+            raise CapabilityError(
+                f"state {spec.name!r}: its rows are in {backend.title}, so they cannot be copied or swapped in one "
+                "transaction with the ledger"
+            )
+        return backend.tables
 
 
 BACKENDS = Registry()

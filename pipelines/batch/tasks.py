@@ -59,7 +59,7 @@ class _SpecTask:
 
     @property
     def in_ledger(self) -> bool:
-        return self.context.backends[self.spec.backend].capabilities.in_ledger
+        return self.context.backends[self.spec.backend].tables is not None
 
 
 @dataclass(frozen=True)

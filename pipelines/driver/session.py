@@ -220,7 +220,8 @@ class DriverSession:
         for spec, due in timers + [(fed.spec, fed.closing.column) for fed in self.pipeline.closing if fed.closing]:
             assert spec is not None
             assert due is not None
-            BACKENDS[spec.backend].index_timers(self.conn, spec, due, shadow=self.shadow)
+            if tables := BACKENDS[spec.backend].tables:
+                tables.index_timers(self.conn, spec, due, shadow=self.shadow)
 
     def _report_copied(self, state: str, rows: int) -> None:
         self.report("starting", f"migrating state {state!r}: {rows} rows copied")

@@ -64,7 +64,7 @@ class ShadowSession(DriverSession):
 def check_shadows(pipeline: Pipeline) -> None:
     """Raise PipelineError for a pipeline that writes stores of the user's own, or states in Redis, without a shadow."""
     for spec in pipeline.specs:
-        if not BACKENDS[spec.backend].capabilities.shadow:
+        if BACKENDS[spec.backend].tables is None:
             raise PipelineError(
                 f"pipeline {pipeline.name!r}: state {spec.name!r} lives in {spec.backend}, which cannot be fed again "
                 "beside the one that is served; declare it in postgres, or feed it under another name, from a "

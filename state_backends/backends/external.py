@@ -6,7 +6,7 @@ committed and shown (comparison.py). A changelog is in PostgreSQL whatever the s
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -17,10 +17,9 @@ from tidegauge.state_backends.backends.comparison import compare, ledger_side, m
 from tidegauge.state_backends.backends.external_session import ExternalSession
 from tidegauge.state_backends.backends.guard import Attempt, GuardedMap
 from tidegauge.state_backends.changelog import Changelog
-from tidegauge.state_backends.errors import BackendSetupError, CapabilityError, FindingError, SpecMismatchError
+from tidegauge.state_backends.errors import BackendSetupError, FindingError, SpecMismatchError
 from tidegauge.state_backends.ledger.batch import Batch
 from tidegauge.state_backends.maintenance import Horizon, Step, clock, note_expired
-from tidegauge.state_backends.protocols import Capabilities
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.reader.scanning import ScanningReader
 from tidegauge.state_backends.repair.rebuilding import rebuild
@@ -53,7 +52,7 @@ class ExternalBackend(ABC):
     """See Backend. A store gives its rows, and what looks after them; the rest is here."""
 
     title: str
-    capabilities = Capabilities()
+    tables = None
     timeout_seconds: float | None = 60.0  # a call that takes longer has met a stuck server
 
     @abstractmethod
@@ -132,35 +131,6 @@ class ExternalBackend(ABC):
             table, held = StateTable(new), StateTable(old).values
             extend_changelog(conn, table, [name for name in table.values if name not in held])
 
-    def check_names(self, conn: psycopg.Connection, spec: StateSpec, beside: Iterable[StateSpec]) -> None:
-        return  # a state has one name there
-
-    def check_replaceable(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
-        return  # nothing is replaced
-
-    def copy(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> Iterator[int]:
-        raise self._lacks(new, "copy its rows")
-
-    def swap_copy(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
-        raise self._lacks(new, "copy its rows")
-
-    def create_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        raise self._lacks(spec, "feed it a second time out of sight")
-
-    def drop_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        return  # there is none
-
-    def swap_shadow(
-        self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec, *, keep: bool = False
-    ) -> None:
-        raise self._lacks(spec, "feed it a second time out of sight")
-
-    def swap_kept(self, conn: psycopg.Connection, current: StateSpec | None, old: StateSpec | None) -> None:
-        return  # nothing is kept
-
-    def drop_kept(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        return  # nothing is kept
-
     def catch_up(self, conn: psycopg.Connection, spec: StateSpec, start: Batch, *, is_new: bool) -> str:
         rows, ledger = self.guarded(spec), ledger_side(conn, spec, start.txid)
         warning = rows.check_store()
@@ -176,9 +146,6 @@ class ExternalBackend(ABC):
             compare(rows, ledger)
             mend(rows.under(*own), ledger)
         return warning
-
-    def index_timers(self, conn: psycopg.Connection, spec: StateSpec, due: str, *, shadow: bool = False) -> None:
-        return  # a store with an index of times makes it once it is asked for them
 
     def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
         upkeep = self.upkeep(spec)
@@ -204,9 +171,6 @@ class ExternalBackend(ABC):
             return upkeep.drop_tombstones(page, None if spec.kind == "non_transactional" else now["committed"] - 1)
 
         return _free_pages(conn, spec, "tombstones", upkeep, free)
-
-    def vacuum(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        return  # the store gives space back by itself
 
     def sizes(self, conn: psycopg.Connection, spec: StateSpec) -> tuple[int, int]:
         return self.upkeep(spec).sizes()
@@ -236,9 +200,6 @@ class ExternalBackend(ABC):
 
     def end_rebuild(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
         self.guarded(spec).publish(committed)
-
-    def _lacks(self, spec: StateSpec, what: str) -> CapabilityError:
-        return CapabilityError(f"state {spec.name!r}: {self.title} cannot {what}")
 
 
 def _free_pages(

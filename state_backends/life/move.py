@@ -47,11 +47,12 @@ def move_to_backend(conn: psycopg.Connection, state: str, backend: str) -> int:
 def _move_rows(conn: psycopg.Connection, spec: StateSpec, target: StateSpec, at: Position) -> int:
     backend = BACKENDS[target.backend]
     backend.check()
-    backend.check_names(conn, target, [])
+    if backend.tables:
+        backend.tables.check_names(conn, target, [])
     rows = copy_state(conn, spec, target, at)
     with locked_tables(conn, [spec.name]):
         Kept(conn, at.pipeline).drop()
-        if BACKENDS[spec.backend].capabilities.in_ledger:
+        if BACKENDS[spec.backend].tables is not None:
             BACKENDS[spec.backend].drop(conn, replace(spec, changelog=False))
         backend.end_copy(conn, target, at.committed)
         conn.execute(
@@ -66,7 +67,7 @@ def _move_rows(conn: psycopg.Connection, spec: StateSpec, target: StateSpec, at:
 def _drop_left_rows(conn: psycopg.Connection, spec: StateSpec) -> None:
     """Drop what a move has left in a store outside of the ledger's database."""
     for name, backend in BACKENDS.items():
-        if name != spec.backend and not backend.capabilities.in_ledger and backend.holds(spec):
+        if name != spec.backend and backend.tables is None and backend.holds(spec):
             backend.drop(conn, replace(spec, backend=name, partitions=1, changelog=False))
 
 
@@ -83,7 +84,7 @@ def move_to_pipeline(conn: psycopg.Connection, state: str, pipeline: str, *, spo
     position(conn, pipeline)
     if source == pipeline:
         raise LifeError(f"state {state!r}: pipeline {pipeline!r} feeds it already")
-    if not BACKENDS[spec.backend].capabilities.in_ledger:
+    if BACKENDS[spec.backend].tables is None:
         raise LifeError(
             f"state {state!r}: lives in {spec.backend}, where its rows cannot change their batch all at once; move it "
             f"to postgres first, then to pipeline {pipeline!r}, and back"

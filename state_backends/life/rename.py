@@ -72,9 +72,10 @@ def _rename_state(
     conn: psycopg.Connection, spec: StateSpec, target: StateSpec, at: Position, by: str, within: Within
 ) -> None:
     backend = BACKENDS[spec.backend]
-    backend.check_names(conn, target, [])
-    is_here = backend.capabilities.in_ledger
-    if not is_here:
+    is_here = backend.tables is not None
+    if backend.tables:
+        backend.tables.check_names(conn, target, [])
+    else:
         copy_state(conn, spec, target, at)
     with locked_tables(conn, [spec.name]):
         Kept(conn, at.pipeline).drop()

@@ -102,7 +102,7 @@ class Retirement:
         notify(conn, at.pipeline)
 
     def _drop(self, conn: psycopg.Connection, spec: StateSpec, at: Position) -> None:
-        is_here = BACKENDS[spec.backend].capabilities.in_ledger
+        is_here = BACKENDS[spec.backend].tables is not None
         if is_here:
             BACKENDS[spec.backend].drop(conn, spec)
         conn.execute("DELETE FROM tidegauge.state WHERE name = %s", [spec.name])

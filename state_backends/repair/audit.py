@@ -90,7 +90,7 @@ def sampled_keys(conn: psycopg.Connection, spec: StateSpec, sample: int) -> list
         return [()]
     table = StateTable(spec)
     tables = [table.changelog] if spec.changelog else []
-    tables += [table.name] if BACKENDS[spec.backend].capabilities.in_ledger else []
+    tables += [table.name] if BACKENDS[spec.backend].tables is not None else []
     return list(dict.fromkeys(key for name in tables for key in _sampled(conn, name, spec, sample)))
 
 

@@ -109,7 +109,7 @@ class Rewind:
             # First: waits for tasks in flight, and refuses those that come later.
             self._take_ledger_back()
             for step in steps:
-                if BACKENDS[step.spec.backend].capabilities.in_ledger:
+                if BACKENDS[step.spec.backend].tables is not None:
                     self._take_back(step)
                 else:
                     self._following.append(step)

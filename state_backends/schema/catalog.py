@@ -242,10 +242,10 @@ class Catalog:
     def _check_change(self, pipeline: str, spec: StateSpec, beside: Sequence[StateSpec]) -> None:
         """Raise what creating the state, or changing its tables, would come upon after the work."""
         evolution = self._evolution(pipeline, spec)
-        if evolution is None or evolution.rewritten:
-            BACKENDS[spec.backend].check_names(self._conn, spec, beside)
-        if evolution is not None and evolution.rewritten:
-            BACKENDS[spec.backend].check_replaceable(self._conn, self.get(spec.name), spec)
+        if (tables := BACKENDS[spec.backend].tables) and (evolution is None or evolution.rewritten):
+            tables.check_names(self._conn, spec, beside)
+            if evolution is not None:
+                tables.check_replaceable(self._conn, self.get(spec.name), spec)
         if evolution is not None and evolution.dropped:
             check_dependents(self._conn, spec.name, [StateTable(spec).changelog], "its changelog is dropped")
 
@@ -253,7 +253,7 @@ class Catalog:
         evolution = self._evolution(pipeline, spec)
         if evolution is not None and evolution.rewritten:
             self._check_no_shadow(spec)
-            for rows in BACKENDS[spec.backend].copy(self._conn, self.get(spec.name), spec):
+            for rows in BACKENDS.tables_of(spec).copy(self._conn, self.get(spec.name), spec):
                 on_copied(spec.name, rows)
 
     def _check_no_shadow(self, spec: StateSpec) -> None:
@@ -306,7 +306,7 @@ class Catalog:
     def _evolve(self, spec: StateSpec, evolution: Evolution) -> None:
         old, backend = self.get(spec.name), BACKENDS[spec.backend]
         if evolution.rewritten:
-            backend.swap_copy(self._conn, old, spec)
+            BACKENDS.tables_of(spec).swap(self._conn, old, spec)
         elif evolution.new:
             backend.add_measures(self._conn, old, spec)
         if evolution.dropped:

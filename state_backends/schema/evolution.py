@@ -63,7 +63,7 @@ def compare(held: Definition, declared: Definition, *, drops_changelog: bool = F
         dropped = ["changelog is dropped"]
         held["changelog"] = False
     parts = [_compare_part(part, held[part], declared[part]) for part in held if held[part] != declared[part]]
-    copies = BACKENDS[declared["backend"]].capabilities.copies
+    copies = BACKENDS[declared["backend"]].tables is not None
     found = [(words, bridged and copies) for part in parts for words, bridged in part]
     return Evolution(
         new=[measure for measure in declared["measures"] if measure not in held["measures"]],

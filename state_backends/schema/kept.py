@@ -74,7 +74,7 @@ class Kept:
         """Forget what is kept, if anything is: tables, ledger, dead letters."""
         with self._conn.transaction():
             for spec in self._kept_specs():
-                BACKENDS[spec.backend].drop_kept(self._conn, spec)
+                BACKENDS.tables_of(spec).drop_kept(self._conn, spec)
             self._conn.execute("DELETE FROM tidegauge.pipeline WHERE name = %s", [self.name])
             self._conn.execute(
                 "UPDATE tidegauge.reprocess SET kept = NULL WHERE pipeline = %s AND kept IS NOT NULL", [self.pipeline]
@@ -132,7 +132,7 @@ class Kept:
             current = catalog.get(name) if name in known else None
             old = None if row is None else from_definition(name, row["definition"], None)
             if spec := old or current:
-                BACKENDS[spec.backend].swap_kept(self._conn, current, old)
+                BACKENDS.tables_of(spec).swap_kept(self._conn, current, old)
             self._restore_catalog(name, row)
         names = {"pipeline": self.pipeline, "kept": self.name}
         for statement in ROLL_BACK:

@@ -83,7 +83,7 @@ def changed(spec: StateSpec, before: Terms, ttl: Ttl, changelog: Log) -> Terms:
         edited=frozenset(edited),
     )
     backend = BACKENDS[spec.backend]
-    if not backend.capabilities.copies and after.next_changelog != before.changelog:
+    if backend.tables is None and after.next_changelog != before.changelog:
         raise SpecError(
             f"state {spec.name!r}: lives in {spec.backend}, whose rows are not copied into a changelog that begins "
             "later; declare a new state with one, and feed it from the start of the input"

@@ -83,7 +83,7 @@ class Swap:
             self._register(spout, description)
             reprocess.begin(self._conn, self.pipeline, checkpoint)
             for spec in map(Catalog(self._conn).with_overrides, specs):
-                BACKENDS[spec.backend].create_shadow(self._conn, spec)
+                BACKENDS.tables_of(spec).create_shadow(self._conn, spec)
                 self._conn.execute(
                     "INSERT INTO tidegauge.successor_state (name, pipeline, definition) VALUES (%s, %s, %s::jsonb)",
                     [spec.name, self.name, json.dumps(definition(spec))],
@@ -125,7 +125,7 @@ class Swap:
             if not self.exists:
                 return
             for spec in self._specs():
-                BACKENDS[spec.backend].drop_shadow(self._conn, spec)
+                BACKENDS.tables_of(spec).drop_shadow(self._conn, spec)
             self._conn.execute("DELETE FROM tidegauge.pipeline WHERE name = %s", [self.name])
             reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.ABORTED)
 
@@ -157,7 +157,7 @@ class Swap:
 
     def _check_backends(self, specs: Sequence[StateSpec]) -> None:
         for spec in [*specs, *self._overtaken(specs)]:
-            if not BACKENDS[spec.backend].capabilities.shadow:
+            if BACKENDS[spec.backend].tables is None:
                 raise SpecMismatchError(
                     f"state {spec.name!r}: lives in {spec.backend}, which a swap of tables does not reach; reprocess "
                     f"pipeline {self.pipeline!r} with that state declared in postgres"
@@ -172,7 +172,7 @@ class Swap:
         for held in Catalog(self._conn).specs(self.pipeline):
             for spec in specs:
                 if spec.name == held.name:
-                    BACKENDS[spec.backend].check_replaceable(self._conn, held, spec)
+                    BACKENDS.tables_of(spec).check_replaceable(self._conn, held, spec)
 
     def _check_same(self, specs: Sequence[StateSpec]) -> None:
         begun: dict[str, str] = dict(
@@ -252,14 +252,14 @@ class Swap:
         """Return whether every state that is replaced lives where it can be kept."""
         replaced = {spec.name for spec in specs}
         old = [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name in replaced]
-        return all(BACKENDS[spec.backend].capabilities.shadow for spec in old)
+        return all(BACKENDS[spec.backend].tables for spec in old)
 
     def _replace(self, declared: StateSpec, guarantee: str, *, keep: bool) -> None:
         check_owner(self._conn, declared.name, self._works[declared.name].token)
         (spec,) = self._as_begun([declared])
         catalog = Catalog(self._conn)
         old = catalog.get(spec.name) if spec.name in catalog.names() else None
-        BACKENDS[spec.backend].swap_shadow(self._conn, old, spec, keep=keep)
+        BACKENDS.tables_of(spec).swap(self._conn, old, spec, keep=keep)
         catalog.record_swap(self.pipeline, spec, declared, guarantee)
 
     def _hand_over(self, base: int) -> None:

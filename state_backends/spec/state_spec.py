@@ -88,7 +88,7 @@ class StateSpec:
     def _check_backend(self) -> None:
         if self.backend not in BACKENDS:
             raise SpecError(f"state {self.name!r}: backend {self.backend!r} is not one of {', '.join(BACKENDS)}")
-        if self.partitions > 1 and not BACKENDS[self.backend].capabilities.partitions:
+        if self.partitions > 1 and BACKENDS[self.backend].tables is None:
             raise SpecError(
                 f"state {self.name!r}: partitions {self.partitions!r} spread a table, and a state in {self.backend} "
                 "has none; leave them at 1"

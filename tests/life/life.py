@@ -58,7 +58,7 @@ def live(seed: int, spark: SparkSession, dsn: str) -> Figures:
     with ExitStack() as resources:
         result = run_within(resources, drawn.pipeline, steps, spark=spark, dsn=dsn)
         logged = [spec for spec in Catalog(result.conn).specs() if spec.changelog]
-        rebuilt = sum(_rebuilt(result, spec) for spec in logged if BACKENDS[spec.backend].capabilities.in_ledger)
+        rebuilt = sum(_rebuilt(result, spec) for spec in logged if BACKENDS[spec.backend].tables is not None)
         is_lasting = all(spec.ttl is None for spec in drawn.pipeline.specs)
         if is_lasting:
             own = resources.enter_context(temporary_database(dsn))

@@ -110,7 +110,7 @@ class OperatedLife:
         return self._spark, self._dsn, self._checkpoint
 
     def _is_shadowed(self, specs: Sequence[StateSpec]) -> bool:
-        return all(BACKENDS[spec.backend].capabilities.shadow for spec in specs)
+        return all(BACKENDS[spec.backend].tables is not None for spec in specs)
 
     def _land(self, rows: Sequence[Mapping[str, Any]]) -> None:
         path = self._input / f"{self._landed:03}.json"

@@ -208,7 +208,7 @@ def committed_state(conn: psycopg.Connection, spec: StateSpec, committed: int, a
 def drop_stores(conn: psycopg.Connection, specs: Iterable[StateSpec]) -> None:
     """Drop the states that are not in the ledger's database, and so would outlive it."""
     for spec in specs:
-        if not BACKENDS[spec.backend].capabilities.in_ledger:
+        if BACKENDS[spec.backend].tables is None:
             BACKENDS[spec.backend].drop(conn, spec)
 
 

@@ -261,7 +261,7 @@ def _etag(
 
 
 def _changes_only_with_the_batch(reader: Reader, query: Query, when: When, snapshot: Snapshot) -> bool:
-    in_ledger = BACKENDS[reader.spec.backend].capabilities.in_ledger
+    in_ledger = BACKENDS[reader.spec.backend].tables is not None
     if reader.isolation != "committed" or not in_ledger or when.as_of is not None:
         return False
     # The word may be part of a key, too; a digest is then correct as well.

@@ -158,7 +158,7 @@ def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple
         _cached.pop(place, None)
         held = _cached[place] = _checked(conn, name, held, now)
         _feeding[name] = held.feeding
-    if place[0] != PRIMARY and not BACKENDS[held.reader.spec.backend].capabilities.in_ledger:
+    if place[0] != PRIMARY and BACKENDS[held.reader.spec.backend].tables is None:
         raise PrimaryOnlyError(f"the rows of state {name!r} are not in the database, so no replica of it has them")
     return held.reader.on(conn), held.version
 
@@ -176,7 +176,7 @@ def external_sizes(specs: Iterable[StateSpec]) -> dict[str, tuple[int, int]]:
     """
     found = {}
     for spec in specs:
-        if not BACKENDS[spec.backend].capabilities.in_ledger:
+        if BACKENDS[spec.backend].tables is None:
             try:
                 found[spec.name] = BACKENDS[spec.backend].sizes(connection(), spec)
             except BackendUnavailable as error:

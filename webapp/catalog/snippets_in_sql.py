@@ -73,7 +73,7 @@ def _is_one_of(spec: StateSpec, keys: Sequence[Sequence[Any]]) -> sql.Composable
 
 
 def _sql(spec: StateSpec, measures: Sequence[str], rest: sql.Composable) -> dict[str, str]:
-    if not BACKENDS[spec.backend].capabilities.in_ledger:
+    if BACKENDS[spec.backend].tables is None:
         return {}
     names = [*spec.key, *(measures or spec.measures or ["value"])]
     columns = sql.SQL(", ").join(map(sql.Identifier, names))

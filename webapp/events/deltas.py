@@ -169,7 +169,7 @@ class StateReads:
 
     def _published(self) -> int | None:
         # Another store shows a batch only some time after the ledger has committed it.
-        return None if BACKENDS[self.spec.backend].capabilities.in_ledger else self.reader.committed()[0]
+        return None if BACKENDS[self.spec.backend].tables is not None else self.reader.committed()[0]
 
 
 def _begin(reads: StateReads, event: str, fields: dict[str, Any]) -> Delta:

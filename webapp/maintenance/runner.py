@@ -156,7 +156,7 @@ COUNTED: dict[str, Callable[[Sequence[StateSummary], Horizons], dict[str, tuple[
 
 
 def _is_countable(state: StateSummary) -> bool:
-    return BACKENDS[state.backend].capabilities.in_ledger and state.bytes <= COUNTED_BYTES
+    return BACKENDS[state.backend].tables is not None and state.bytes <= COUNTED_BYTES
 
 
 def _counts(counts: dict[str, sql.Composed]) -> dict[str, tuple[int, int]]:

@@ -215,7 +215,7 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None, requested_by:
     with readers.own_connection() as conn:
         spec = Catalog(conn).get(state)
         log, backend = Changelog(conn, spec), BACKENDS[to]
-        if backend.capabilities.in_ledger and spec.backend != to:
+        if backend.tables is not None and spec.backend != to:
             raise SpecError(f"state {state!r}: has no table, it lives in {spec.backend}; rebuild it there")
         after = None if resume_from is None else spec.check_key(resume_from)
         pipeline = State.objects.get(name=state).pipeline_id

@@ -1,6 +1,6 @@
 """The PostgreSQL backend: a state is a table in the ledger's database, so one transaction covers rows and ledger."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,15 +12,13 @@ from tidegauge.state_backends.backends.postgres.export import split_keys
 from tidegauge.state_backends.backends.postgres.reader import StateReader
 from tidegauge.state_backends.backends.postgres.rows import PostgresBackingMap
 from tidegauge.state_backends.backends.postgres.session import PostgresSession
-from tidegauge.state_backends.backends.postgres.timers import Timers
+from tidegauge.state_backends.backends.postgres.state_tables import PostgresTables
 from tidegauge.state_backends.errors import RebuildingError
 from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.ledger.batch import Batch
-from tidegauge.state_backends.maintenance import Horizon, Step, table_sizes, vacuum
+from tidegauge.state_backends.maintenance import Horizon, Step, table_sizes
 from tidegauge.state_backends.maps import MAPS
-from tidegauge.state_backends.protocols import Capabilities
 from tidegauge.state_backends.reader.reader import Reader
-from tidegauge.state_backends.schema.catalog import Catalog
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable
@@ -30,7 +28,7 @@ class PostgresBackend:
     """See Backend. The ledger's connection is the store's, so its errors are psycopg's, as the ledger's are."""
 
     title = "PostgreSQL"
-    capabilities = Capabilities(in_ledger=True, partitions=True, copies=True, shadow=True)
+    tables = PostgresTables()
     timeout_seconds: float | None = None
 
     def check(self) -> None:
@@ -68,7 +66,7 @@ class PostgresBackend:
         tables.rename(conn, StateTable(old), StateTable(new))
 
     def begin_copy(self, conn: psycopg.Connection, spec: StateSpec) -> PostgresBackingMap:
-        self.create_shadow(conn, replace(spec, changelog=False))
+        self.tables.create_shadow(conn, replace(spec, changelog=False))
         return PostgresBackingMap(conn, spec, StateTable(spec).shadow())
 
     def end_copy(self, conn: psycopg.Connection, spec: StateSpec, committed: int) -> None:
@@ -83,56 +81,17 @@ class PostgresBackend:
     def add_measures(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
         tables.add_columns(conn, StateTable(old), StateTable(new))
 
-    def check_names(self, conn: psycopg.Connection, spec: StateSpec, beside: Iterable[StateSpec]) -> None:
-        declared = {other.name: other.partitions for other in beside if other.backend == spec.backend}
-        tables.check_names(spec, Catalog(conn).partitions(spec.backend) | declared)
-
-    def check_replaceable(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
-        tables.check_replaceable(conn, StateTable(old), StateTable(new))
-
-    def copy(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> Iterator[int]:
-        return tables.copy_rows(conn, StateTable(old), StateTable(new))
-
-    def swap_copy(self, conn: psycopg.Connection, old: StateSpec, new: StateSpec) -> None:
-        tables.swap(conn, StateTable(old), StateTable(new))
-
-    def create_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        shadow = StateTable(spec).shadow()
-        tables.drop_rows(conn, shadow)
-        tables.create_rows(conn, shadow)
-
-    def drop_shadow(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        tables.drop_rows(conn, StateTable(spec).shadow())
-
-    def swap_shadow(
-        self, conn: psycopg.Connection, old: StateSpec | None, spec: StateSpec, *, keep: bool = False
-    ) -> None:
-        tables.swap(conn, None if old is None else StateTable(old), StateTable(spec), keep=keep)
-
-    def swap_kept(self, conn: psycopg.Connection, current: StateSpec | None, old: StateSpec | None) -> None:
-        now = None if current is None else StateTable(current)
-        tables.put_back(conn, now, None if old is None else StateTable(old))
-
-    def drop_kept(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        tables.drop_rows(conn, StateTable(spec).kept())
-
     def catch_up(self, conn: psycopg.Connection, spec: StateSpec, start: Batch, *, is_new: bool) -> str:
         """Nothing to compare: the rows go back with the ledger. Raises RebuildingError."""
         if found := findings.recorded_finding(conn, spec.name):
             raise RebuildingError(found, spec.name)
         return ""
 
-    def index_timers(self, conn: psycopg.Connection, spec: StateSpec, due: str, *, shadow: bool = False) -> None:
-        Timers(conn, StateTable(spec).shadow() if shadow else StateTable(spec), due).index()
-
     def expire(self, conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
         return maintenance.expire(conn, spec)
 
     def compact(self, conn: psycopg.Connection, spec: StateSpec, horizon: Horizon) -> Iterator[Step]:
         return maintenance.compact(conn, StateTable(spec), horizon)
-
-    def vacuum(self, conn: psycopg.Connection, spec: StateSpec) -> None:
-        vacuum(conn, StateTable(spec).name)
 
     def sizes(self, conn: psycopg.Connection, spec: StateSpec) -> tuple[int, int]:
         return table_sizes(conn, StateTable(spec).name)

@@ -210,7 +210,7 @@ class StateReader(Reader):
 
     def _has_committed(self, live_at: datetime | None) -> bool:
         """Tell whether the rows have the committed batch, whatever is written; `live_at` then says what is live."""
-        return live_at is not None and self._table.keeps_previous and BACKENDS[self.spec.backend].capabilities.in_ledger
+        return live_at is not None and self._table.keeps_previous and BACKENDS[self.spec.backend].tables is not None
 
     def _exported_tables(self, as_of: int | None, live_at: datetime | None) -> list[sql.Identifier]:
         logged = as_of is not None and self.spec.changelog

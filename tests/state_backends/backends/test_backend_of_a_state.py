@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tidegauge.state_backends import Catalog, Count, StateSpec, Sum
-from tidegauge.state_backends.errors import SpecMismatchError
+from tidegauge.state_backends import BACKENDS, Catalog, Count, StateSpec, Sum
+from tidegauge.state_backends.errors import CapabilityError, SpecMismatchError
 from tidegauge.state_backends.schema.definition import definition
 from tidegauge.state_backends.schema.swap import Swap
 
@@ -117,3 +117,8 @@ def test_a_reprocess_that_began_before_states_could_say_so_goes_on(conn, new_fee
     swap.begin([spec], spout="opaque")
 
     assert swap.exists
+
+
+def test_the_tables_of_a_state_in_another_store_are_refused_by_name():
+    with pytest.raises(CapabilityError, match="state 'views': its rows are in Redis, so they cannot be copied"):
+        BACKENDS.tables_of(VIEWS)

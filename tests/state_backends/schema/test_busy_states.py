@@ -90,7 +90,7 @@ def test_a_reprocess_is_refused_by_name_while_a_migration_fills_the_shadow(feed,
     def reprocess(rows):
         held = "reprocess cannot begin, its shadow tables are held by migration on host"
         with pytest.raises(StateBusyError, match=held), state_lock(other, spec.name, "reprocess"):
-            BACKENDS["postgres"].create_shadow(other, spec)
+            BACKENDS.tables_of(spec).create_shadow(other, spec)
 
     migrate(feed, replace(spec, partitions=2), reprocess)
 

@@ -23,11 +23,11 @@ def register(feed, spec, on_copied=lambda state, rows: None):
 
 def reprocess(feed, spec, on_copied=lambda state, rows: None):
     """Fill an empty shadow and swap it in, as a reprocess does."""
-    old, backend = Catalog(feed.conn).get(spec.name), BACKENDS["postgres"]
-    backend.check_replaceable(feed.conn, old, spec)
-    backend.create_shadow(feed.conn, spec)
+    old, tables = Catalog(feed.conn).get(spec.name), BACKENDS.tables_of(spec)
+    tables.check_replaceable(feed.conn, old, spec)
+    tables.create_shadow(feed.conn, spec)
     with feed.conn.transaction():
-        backend.swap_shadow(feed.conn, old, spec)
+        tables.swap(feed.conn, old, spec)
 
 
 def end_changelog(feed, spec):

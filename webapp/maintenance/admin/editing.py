@@ -92,7 +92,7 @@ class StateForm(forms.ModelForm):
 def no_changelog(state: State) -> str:
     """Return why the changelog cannot be turned on or off; empty if it can."""
     backend = BACKENDS[state.backend]
-    if not backend.capabilities.copies:
+    if backend.tables is None:
         return f"Its rows live in {backend.title} and are not copied, so it keeps the changelog it has, or none."
     if state.definition["kind"] == "non_transactional":
         return "Its rows have no txid, so their versions cannot be kept."

@@ -90,7 +90,7 @@ def _ends_in_text(spec: StateSpec, parts: Key) -> bool:
 
 def _read(spec: StateSpec, parts: Key, within: Key, limit: int) -> Iterable[list[Any]]:
     reader = readers.reader(readers.connection(), spec.name)
-    if not BACKENDS[spec.backend].capabilities.in_ledger:
+    if BACKENDS[spec.backend].tables is None:
         return _whole_key(reader, parts, within)
     start, stop = (parts, (*parts[:-1], parts[-1] + LAST_CHARACTER)) if _ends_in_text(spec, parts) else (None, None)
     page = reader.page(prefix=within, start=start, stop=stop, limit=limit, measures=[])
