@@ -326,10 +326,12 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_CLASSES": ["tidegauge.webapp.accounts.throttling.RateLimit"],
     # The client's address is taken from X-Forwarded-For only behind a proxy.
     "NUM_PROXIES": PROXIES,
+    # Times stay times until orjson writes them, because it writes those of all answers in one way.
+    "DATETIME_FORMAT": None,
     "DEFAULT_RENDERER_CLASSES": ["tidegauge.webapp.api.rendering.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["tidegauge.webapp.api.rendering.OrjsonParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tidegauge.webapp.api.rendering.Negotiation",
-    "DEFAULT_SCHEMA_CLASS": "tidegauge.webapp.api.openapi.OperationTexts",
+    "DEFAULT_SCHEMA_CLASS": "tidegauge.webapp.api.calls.CallSchema",
     "EXCEPTION_HANDLER": "tidegauge.webapp.api.errors.problem_response",
 }
 
@@ -373,7 +375,7 @@ SPECTACULAR_SETTINGS = {
     ],
     # Shared by a pipeline and its reprocess; other resources have their own status values.
     "ENUM_NAME_OVERRIDES": {
-        "DriverStatusEnum": "tidegauge.webapp.api.answers.DRIVER_STATUSES",
+        "DriverStatusEnum": "tidegauge.webapp.catalog.documents.DRIVER_STATUSES",
         "ProblemCode": "tidegauge.webapp.api.problems.CODES",
     },
 }

@@ -8,7 +8,7 @@ from django.urls import include, path
 from tidegauge.state_backends.extras import naming_the_extra
 from tidegauge.webapp.api import urls as lookups
 from tidegauge.webapp.api.errors import events_are_elsewhere
-from tidegauge.webapp.api.views import DocsView, SchemaView
+from tidegauge.webapp.api.views.reference import DocsView, SchemaView
 from tidegauge.webapp.core.admin import sign_in
 from tidegauge.webapp.notify.alerts.api import AlertsView
 from tidegauge.webapp.serving.health import healthz, metrics, readyz

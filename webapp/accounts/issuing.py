@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import jwt
 from django.conf import settings
@@ -27,6 +27,7 @@ MOST_BYTES = 8_000
 class IssuedToken:
     text: str
     token: Token
+    token_type: ClassVar[str] = "Bearer"  # noqa: S105 (RFC 6750)
 
 
 def issue(

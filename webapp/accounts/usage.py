@@ -198,7 +198,3 @@ class _Flusher:
 
 
 _flusher = _Flusher()
-
-
-def document(row: UsageHour) -> dict[str, Any]:
-    return {"hour": row.hour, "key": row.prefix, "state": row.state} | {name: getattr(row, name) for name in FIGURES}

@@ -17,8 +17,8 @@ from rest_framework.fields import empty
 
 from tidegauge.state_backends.reader.filters import MOST_FILTERS
 from tidegauge.webapp.api.rendering import parse_json
+from tidegauge.webapp.catalog.documents import LARGEST_TXID
 
-LARGEST_TXID = 2**63 - 1
 FIRST_YEAR, LAST_YEAR = 1970, 9000
 FIRST_MOMENT = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
 COMMITTED = "committed"  # a value of `as_of`: the batch that is committed when the first page is read

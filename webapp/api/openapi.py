@@ -1,9 +1,9 @@
 """What several calls share in /api/schema: headers, names in paths, problems, how an API key is sent."""
 
+from collections.abc import Mapping, Set
 from typing import Any, Literal
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 
@@ -41,13 +41,6 @@ IDS_IN = {
 }
 
 
-class OperationTexts(AutoSchema):
-    """Shows the texts of `openapi_texts.py` alone. By default a view without one shows its docstring."""
-
-    def get_description(self) -> str:  # type: ignore[override]
-        return ""
-
-
 def answer_header(name: str, description: str, statuses: list[int], schema: Any = str) -> OpenApiParameter:
     """Return a header of the answers that have one of these statuses."""
     return OpenApiParameter(name, schema, HEADER, description=description, response=statuses)
@@ -64,6 +57,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     description="A text of yours, such as a UUID. The same request with the same key within 24 hours gets the run of "
     "the first one, and `Idempotent-Replayed: true`",
 )  # fmt: skip
+REPLAYED = answer_header("Idempotent-Replayed", "`true`: the run was requested before, with this key", [202])
 CONDITIONAL = [IF_NONE_MATCH, ETAG]
 
 
@@ -184,19 +178,10 @@ ALWAYS = (400, 401, 403, 406, 429, 503, 504)
 OF_BODIES = (408, 413, 415)
 
 
-def answers(
-    status: int, success: Any, *errors: int, description: str = "", **instead: OpenApiResponse
-) -> dict[Any, Any]:
-    """Return the answers of a call: the success, its own problems, and those that every call may have.
-
-    instead: another description of a problem, as `e409=..`.
-    """
-    return {status: OpenApiResponse(success, description)} | problems(*errors, **instead)
-
-
-def problems(*errors: int, **instead: OpenApiResponse) -> dict[Any, Any]:
+def problems(errors: Set[int], instead: Mapping[int, OpenApiResponse]) -> dict[Any, Any]:
+    """Return the problems that a call may have: its own, and those of every call. instead: other descriptions."""
     statuses = sorted({*ALWAYS, *errors})
-    return {(status, MEDIA_TYPE): instead.get(f"e{status}", DESCRIPTIONS[status]) for status in statuses}
+    return {(status, MEDIA_TYPE): instead.get(status, DESCRIPTIONS[status]) for status in statuses}
 
 
 def describe_everywhere(result: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -167,7 +167,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "request_too_large": Problem(
         413,
         "Request too large",
-        "The body is larger than a request may be (`TIDEGAUGE_REQUEST_MAX_BYTES`, 4 MB), compressed or not.",
+        "The body is larger than a request may be (4 MB), compressed or not.",
         "Spread the keys over several requests.",
     ),
     "unsupported_media_type": Problem(

@@ -18,7 +18,6 @@ from rest_framework.fields import empty
 from tidegauge.state_backends.reader.filters import OPERATORS
 from tidegauge.webapp.api.fields import (
     FIRST_MOMENT,
-    LARGEST_TXID,
     AsOfParameter,
     ChoiceParameter,
     ConditionsParameter,
@@ -38,6 +37,7 @@ from tidegauge.webapp.api.fields import (
     TxidField,
     check_number_of_keys,
 )
+from tidegauge.webapp.catalog.documents import LARGEST_TXID
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.series import TimeRange
 

@@ -5,7 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
-from tidegauge.webapp.accounts.issuing import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS, IssuedToken
+from tidegauge.webapp.accounts.issuing import DEFAULT_SECONDS, LEAST_SECONDS, MOST_SECONDS
 from tidegauge.webapp.api.fields import KeyPart, MeasuresField, Member, NumberField, TextParameter
 from tidegauge.webapp.api.requests import BodySerializer
 
@@ -63,21 +63,15 @@ class TokenBody(BodySerializer):
 
 
 class TokenSerializer(serializers.Serializer):
-    id = serializers.CharField(help_text="to revoke it; the token has it as `jti`")
-    token = serializers.CharField(help_text="send it as `Authorization: Bearer ..`")
+    id = serializers.CharField(source="token.id", help_text="to revoke it; the token has it as `jti`")
+    token = serializers.CharField(source="text", help_text="send it as `Authorization: Bearer ..`")
     token_type = serializers.ChoiceField(["Bearer"])
-    expires_at = serializers.DateTimeField(help_text="not after the API key")
-    states = serializers.ListField(child=serializers.CharField(), help_text="empty: all")
-    key_prefix = serializers.ListField(child=KeyPart(), help_text="empty: all keys")
-    queries = serializers.ListField(child=serializers.CharField(), help_text="empty: no such restriction")
-    rate = serializers.IntegerField(allow_null=True, help_text="null: that of the API key")
-    burst = serializers.IntegerField(allow_null=True)
-    sub = serializers.CharField(allow_blank=True)
-
-
-def token_document(issued: IssuedToken) -> dict[str, Any]:
-    token = issued.token
-    restrictions = {
-        name: getattr(token, name) for name in ("id", "states", "key_prefix", "queries", "rate", "burst", "sub")
-    }
-    return {"token": issued.text, "token_type": "Bearer", "expires_at": token.expires_at, **restrictions}
+    expires_at = serializers.DateTimeField(source="token.expires_at", help_text="not after the API key")
+    states = serializers.ListField(source="token.states", child=serializers.CharField(), help_text="empty: all")
+    key_prefix = serializers.ListField(source="token.key_prefix", child=KeyPart(), help_text="empty: all keys")
+    queries = serializers.ListField(
+        source="token.queries", child=serializers.CharField(), help_text="empty: no such restriction"
+    )
+    rate = serializers.IntegerField(source="token.rate", allow_null=True, help_text="null: that of the API key")
+    burst = serializers.IntegerField(source="token.burst", allow_null=True)
+    sub = serializers.CharField(source="token.sub", allow_blank=True)

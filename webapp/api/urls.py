@@ -1,8 +1,8 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from tidegauge.webapp.api import dead_letters, replay, views
 from tidegauge.webapp.api.saved_queries import views as saved_queries
+from tidegauge.webapp.api.views import access, catalog, dead_letters, lookups, maintenance, ranges, replay
 
 
 class NameConverter(StringConverter):
@@ -18,13 +18,13 @@ register_converter(KeyConverter, "key")
 
 urlpatterns = [
     # First: by far the most frequent request.
-    path("states/<name:name>/query", views.StateQueryView.as_view(), name="query"),
-    path("pipelines", views.PipelinesView.as_view(), name="pipelines"),
-    path("pipelines/<name:name>", views.PipelineView.as_view(), name="pipeline"),
-    path("pipelines/<name:name>/batches", views.BatchesView.as_view(), name="batches"),
-    path("pipelines/<name:name>/series", views.PipelineSeriesView.as_view(), name="pipeline_series"),
-    path("pipelines/<name:name>/pause", views.PauseView.as_view(), name="pause"),
-    path("pipelines/<name:name>/resume", views.ResumeView.as_view(), name="resume"),
+    path("states/<name:name>/query", lookups.StateQueryView.as_view(), name="query"),
+    path("pipelines", catalog.PipelinesView.as_view(), name="pipelines"),
+    path("pipelines/<name:name>", catalog.PipelineView.as_view(), name="pipeline"),
+    path("pipelines/<name:name>/batches", catalog.BatchesView.as_view(), name="batches"),
+    path("pipelines/<name:name>/series", catalog.PipelineSeriesView.as_view(), name="pipeline_series"),
+    path("pipelines/<name:name>/pause", catalog.PauseView.as_view(), name="pause"),
+    path("pipelines/<name:name>/resume", catalog.ResumeView.as_view(), name="resume"),
     path(
         "pipelines/<name:name>/dead-letters/groups", dead_letters.LetterGroupsView.as_view(), name="dead_letter_groups"
     ),
@@ -39,23 +39,23 @@ urlpatterns = [
         name="dead_letters_ndjson",
     ),
     path("pipelines/<name:name>/dead-letters/replay", replay.ReplayView.as_view(), name="dead_letter_replay"),
-    path("states", views.StatesView.as_view(), name="states"),
-    path("states/<name:name>", views.StateView.as_view(), name="state"),
-    path("states/<name:name>/keys", views.KeyView.as_view(), name="key"),
-    path("states/<name:name>/keys/<key:key>", views.KeyAtPathView.as_view(), name="key_at_path"),
-    path("states/<name:name>/entries", views.EntriesView.as_view(), name="entries"),
-    path("states/<name:name>/groups", views.GroupsView.as_view(), name="groups"),
-    path("states/<name:name>/export.csv", views.CsvExportView.as_view(), name="export_csv"),
-    path("states/<name:name>/export.ndjson", views.JsonLinesExportView.as_view(), name="export_ndjson"),
-    path("states/<name:name>/export.arrow", views.ArrowExportView.as_view(), name="export_arrow"),
-    path("states/<name:name>/history", views.HistoryView.as_view(), name="history"),
-    path("states/<name:name>/series", views.KeySeriesView.as_view(), name="key_series"),
-    path("states/<name:name>/compaction", views.CompactionView.as_view(), name="compaction"),
-    path("states/<name:name>/expiry", views.ExpiryView.as_view(), name="expiry"),
-    path("query", views.QueriesView.as_view(), name="queries"),
-    path("usage", views.UsageView.as_view(), name="usage"),
-    path("tokens", views.TokensView.as_view(), name="tokens"),
-    path("tokens/<name:token_id>", views.TokenView.as_view(), name="token"),
+    path("states", catalog.StatesView.as_view(), name="states"),
+    path("states/<name:name>", catalog.StateView.as_view(), name="state"),
+    path("states/<name:name>/keys", lookups.KeyView.as_view(), name="key"),
+    path("states/<name:name>/keys/<key:key>", lookups.KeyAtPathView.as_view(), name="key_at_path"),
+    path("states/<name:name>/entries", ranges.EntriesView.as_view(), name="entries"),
+    path("states/<name:name>/groups", ranges.GroupsView.as_view(), name="groups"),
+    path("states/<name:name>/export.csv", ranges.CsvExportView.as_view(), name="export_csv"),
+    path("states/<name:name>/export.ndjson", ranges.JsonLinesExportView.as_view(), name="export_ndjson"),
+    path("states/<name:name>/export.arrow", ranges.ArrowExportView.as_view(), name="export_arrow"),
+    path("states/<name:name>/history", ranges.HistoryView.as_view(), name="history"),
+    path("states/<name:name>/series", ranges.KeySeriesView.as_view(), name="key_series"),
+    path("states/<name:name>/compaction", maintenance.CompactionView.as_view(), name="compaction"),
+    path("states/<name:name>/expiry", maintenance.ExpiryView.as_view(), name="expiry"),
+    path("query", lookups.QueriesView.as_view(), name="queries"),
+    path("usage", access.UsageView.as_view(), name="usage"),
+    path("tokens", access.TokensView.as_view(), name="tokens"),
+    path("tokens/<name:token_id>", access.TokenView.as_view(), name="token"),
     path("queries", saved_queries.SavedQueriesView.as_view(), name="saved_queries"),
     path("queries/<name:name>", saved_queries.SavedQueryView.as_view(), name="saved_query"),
     path("queries/<name:name>/openapi", saved_queries.SavedQuerySchemaView.as_view(), name="saved_query_schema"),
@@ -69,6 +69,6 @@ urlpatterns = [
         saved_queries.SavedQueryVersionSchemaView.as_view(),
         name="saved_query_version_schema",
     ),
-    path("maintenance", views.RunsView.as_view(), name="runs"),
-    path("maintenance/<int:run_id>", views.RunView.as_view(), name="run"),
+    path("maintenance", maintenance.RunsView.as_view(), name="runs"),
+    path("maintenance/<int:run_id>", maintenance.RunView.as_view(), name="run"),
 ]

@@ -13,14 +13,7 @@ from tidegauge.webapp.catalog.queries import PipelineStatus, fetch, pipeline_nam
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """One batch, at its latest attempt. status: open or committed; figures of an open batch are not known yet.
-
-    late: events after the watermark; dropped: those left out. watermark: the event time that the batch reached.
-    tasks: state to `{"tasks": how many wrote it, "largest": keys of the one with the most}`.
-    metrics: of Spark, `duration_ms` (by Spark's names), `input_rows`, `input_rows_per_second`,
-        `processed_rows_per_second`; `pending`, `lag_seconds`, `event_age_seconds` where they are known. Empty until the
-        driver has recorded them. epoch: the ledger's, when the batch was begun.
-    """
+    """One batch, at its latest attempt, as BatchSerializer describes it; figures of an open batch are not known yet."""
 
     pipeline: str
     txid: int

@@ -4,6 +4,8 @@ Pipelines write these tables without Django. Django writes only the maintenance 
 tables of its own: the limits of pipelines, and the idempotency keys.
 """
 
+from typing import Any
+
 from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -279,6 +281,11 @@ class MaintenanceRun(models.Model):
 
     def __str__(self):
         return f"{self.kind} of {self.state_id}, run {self.id}"
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """What each step has looked at and removed so far: `{"step": .., "seen": n, "removed": n}`."""
+        return list(self.progress.get("steps", []))
 
     @property
     def is_finished(self) -> bool:

@@ -38,10 +38,7 @@ JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
 
 @dataclass(frozen=True)
 class ReprocessStatus:
-    """Progress of reprocessing a pipeline's states. status, pending: as in PipelineStatus. since: when it began.
-
-    batches, rows: processed so far; rows_per_second: over all of them.
-    """
+    """Progress of reprocessing a pipeline's states, as ReprocessSerializer describes it."""
 
     status: str
     message: str
@@ -54,11 +51,7 @@ class ReprocessStatus:
 
 @dataclass(frozen=True)
 class LastReprocess:
-    """The reprocess that the present states are from. swapped_at: when they replaced the former ones.
-
-    kept_until: how long those can be put back, and bytes: what they take; None, 0 if they are not kept. lacks: what was
-    counted before, and is missing from the present states, as somebody accepted; empty if nothing is.
-    """
+    """The reprocess that the present states are from, as LastReprocessSerializer describes it."""
 
     swapped_at: datetime
     kept_until: datetime | None
@@ -68,22 +61,11 @@ class LastReprocess:
 
 @dataclass(frozen=True)
 class PipelineStatus:
-    """One pipeline and its driver.
+    """One pipeline and its driver, as PipelineSerializer describes them.
 
-    status: starting, running, paused, restarting, stopped, finished, failed; `lost` if the driver ended without
-        reporting it; `never started`. message: why a driver failed or restarts.
-    failures: in a row, without a commit between; max_failures: how many of them end the driver.
-    next_try_at: while it restarts. wanted: running or paused, as last requested; a driver follows after the current
-        batch, or at its start. wanted_by, wanted_at: of that request; empty, None if there was none.
-    epoch: of the ledger, whose txids these are. committed_time: batch time of the committed batch; committed_at: when
-        it was committed.
-    pending: input not read yet, `{"count": n, "unit": "files", "oldest": iso time | None}`; None if unknown. Nobody
-        knows whether input has come since a driver ended, so nothing pending is unknown then.
-    waiting_since: when the oldest input came that is not counted, pending or in the open batch; lag_seconds: its age.
-        None, 0 if nothing waits; None, None if unknown.
-    dead_letters, late, dropped: of committed batches; late: events after the watermark, dropped: those left out.
-    rejected_share: dead letters of the rows of recent batches, 0 to 1; None without recent batches.
-    reprocess: None if the states are not being reprocessed. last_reprocess: None if they never were.
+    pending: None if unknown. Nobody knows whether input has come since a driver ended, so an empty backlog that it
+        reported is unknown then. waiting_since, lag_seconds: None, 0 if nothing waits; None, None if unknown.
+    committed_time: the batch time of the committed batch; committed_at: when it was committed.
     """
 
     name: str
@@ -122,14 +104,10 @@ class PipelineStatus:
 
 @dataclass(frozen=True)
 class StateSummary:
-    """One state at its pipeline's committed batch.
+    """One state at its pipeline's committed batch, as StateSerializer describes it.
 
-    key: column to SQL type. measures: name to `{"aggregate": "mean", "type": "double precision"}`.
-    backend: where its rows are stored. keys_estimate: live keys, counted if the table is one of few small ones; for
-        other backends than postgres all stored keys. bytes: table, indexes and changelog; estimated for other backends.
-    epoch, txid, as_of: of the ledger, its committed batch and its time. since_txid: the batch after which the state
-        counts everything, or 0. last_fed_txid: the last batch that fed it, None while it is fed.
-        finding: why it is not served, "" where nothing is wrong. warning: about the settings of its store.
+    keys_estimate: live keys, counted if the table is one of few small ones; for other backends than postgres all stored
+        keys.
     """
 
     name: str
@@ -152,6 +130,10 @@ class StateSummary:
     isolation: str
     finding: str
     warning: str
+
+    @property
+    def ttl_seconds(self) -> float | None:
+        return None if self.ttl is None else self.ttl.total_seconds()
 
 
 def pipelines() -> list[PipelineStatus]:

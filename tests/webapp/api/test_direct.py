@@ -164,7 +164,7 @@ def test_a_key_beyond_its_rate(filled, client_with, in_both_ways):
 
 
 def test_an_unexpected_error_is_a_500(filled, client_with, in_both_ways, monkeypatch):
-    monkeypatch.setattr("tidegauge.webapp.api.views.look_up", lambda *args: 1 / 0)
+    monkeypatch.setattr("tidegauge.webapp.api.views.lookups.look_up", lambda *args: 1 / 0)
     client = client_with()
     client.raise_request_exception = False
 

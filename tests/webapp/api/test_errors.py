@@ -4,7 +4,7 @@ from django.test import Client
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.committed_flights import no_database
 from tidegauge.webapp.accounts.services import create_api_key
-from tidegauge.webapp.api import views
+from tidegauge.webapp.catalog import queries
 
 PROBLEM = "application/problem+json"
 
@@ -44,7 +44,7 @@ def test_an_unexpected_error_is_a_500_problem_without_its_text(api, monkeypatch)
     def fail():
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(views.queries, "states", fail)
+    monkeypatch.setattr(queries, "states", fail)
     api.raise_request_exception = False
 
     response = api.get("/api/v1/states")

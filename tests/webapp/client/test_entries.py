@@ -18,7 +18,7 @@ from tidegauge.client import (
     StateDocument,
 )
 from tidegauge.webapp.accounts.services import create_api_key
-from tidegauge.webapp.api import answers
+from tidegauge.webapp.catalog import documents
 from tidegauge.webapp.celery import app
 from tidegauge.webapp.maintenance.services import run_maintenance
 
@@ -183,10 +183,10 @@ def members(serializer):
 @pytest.mark.parametrize(
     ("described", "serializer"),
     [
-        (StateDocument, answers.StateSerializer),
-        (PipelineDocument, answers.PipelineSerializer),
-        (BatchDocument, answers.BatchSerializer),
-        (Run, answers.RunSerializer),
+        (StateDocument, documents.StateSerializer),
+        (PipelineDocument, documents.PipelineSerializer),
+        (BatchDocument, documents.BatchSerializer),
+        (Run, documents.RunSerializer),
     ],
 )
 def test_what_a_document_promises_is_in_the_answers(described, serializer):

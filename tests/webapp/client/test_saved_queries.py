@@ -24,7 +24,7 @@ from tidegauge.client import (
     SavedQueryDocument,
 )
 from tidegauge.webapp.accounts.services import create_api_key
-from tidegauge.webapp.api.saved_queries.openapi_texts import SavedQuerySerializer
+from tidegauge.webapp.api.saved_queries.answers import SavedQuerySerializer
 from tidegauge.webapp.api.saved_queries.services import create_version, publish, withdraw
 
 ALL = {

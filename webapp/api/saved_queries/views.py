@@ -4,22 +4,28 @@ from contextlib import nullcontext
 from typing import Any
 
 from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.concurrency import SEARCHES, client_of
 from tidegauge.webapp.accounts.permissions import KeyScope, key_scope
-from tidegauge.webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter
+from tidegauge.webapp.api.api_view import ApiView
+from tidegauge.webapp.api.calls import call, listed
+from tidegauge.webapp.api.fields import NumberParameter, TextParameter
+from tidegauge.webapp.api.openapi import OUT_OF_REACH, described
 from tidegauge.webapp.api.requests import RequestSerializer, check_parameters
-from tidegauge.webapp.api.saved_queries import openapi_texts, selectors
+from tidegauge.webapp.api.saved_queries import selectors
+from tidegauge.webapp.api.saved_queries.answers import SavedAnswerSerializer, SavedQuerySerializer
 from tidegauge.webapp.api.saved_queries.definition import Definition
 from tidegauge.webapp.api.saved_queries.models import SavedQuery
 from tidegauge.webapp.api.saved_queries.openapi import document
 from tidegauge.webapp.api.saved_queries.parameters import ParameterError
 from tidegauge.webapp.api.saved_queries.run import run
-from tidegauge.webapp.api.views import ApiView
 from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.documents import LARGEST_TXID
 from tidegauge.webapp.core.metrics import looked_up
 from tidegauge.webapp.core.pools import saved_query_ran
 
@@ -31,44 +37,77 @@ class RunParameters(RequestSerializer):
     cursor = TextParameter()
 
 
+VALUES = OpenApiParameter(
+    "values",
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    OpenApiParameter.QUERY,
+    description="The parameters of the query, each by its own name; a parameter with many values is repeated. "
+    "`as_of` is a batch, `cursor` the `next` of the page before",
+    style="form",
+    explode=True,
+)
+GONE = {
+    410: described(
+        410, "The query was withdrawn, a state or measure that it reads is gone, or the batch is.", OUT_OF_REACH
+    )
+}
+
+
 class SavedQueriesView(ApiView):
     for_saved_queries = True
 
-    @openapi_texts.saved_queries
+    @call("list_saved_queries", "queries", listed("queries", SavedQuerySerializer, "SavedQueryList"), "The queries.")
     def get(self, request: Request) -> Response:
+        """List the saved queries.
+
+        All whose states the caller may read, each with the parameters of its newest published version.
+        """
         scope = key_scope(request)
         return Response({"queries": [_listed(query, scope) for query in selectors.published(scope)]})
 
 
 class SavedQueryView(ApiView):
     for_saved_queries = True
+    which = "the newest published version"
+    operation = "run_saved_query"
 
     def check_parameters(self, request: Any) -> None:
         """Each query has parameters of its own, which `_run` checks."""
 
-    @openapi_texts.saved_query
-    def get(self, request: Request, name: str) -> Response:
-        return _run(request, name, None)
+    @call("$operation", "queries", SavedAnswerSerializer, "The answers.", 409, 410, headers=[VALUES], instead=GONE)
+    def get(self, request: Request, name: str, version: int | None = None) -> Response:
+        """Run $which of a saved query.
+
+        Answers the reads of the query, in the order of its definition, all from one committed batch. The parameters are
+        those that the query declares; its own OpenAPI document, `/queries/{name}/openapi`, has their types and that of
+        the answer. A parameter that is missing, unknown or of another type is a 400.
+        """
+        return _run(request, name, version)
 
 
 class SavedQueryVersionView(SavedQueryView):
-    @openapi_texts.saved_query_version
-    def get(self, request: Request, name: str, version: int) -> Response:
-        return _run(request, name, version)
+    which = "one version"
+    operation = "run_saved_query_version"
 
 
 class SavedQuerySchemaView(ApiView):
     for_saved_queries = True
+    which = "a saved query"
+    operation = "get_saved_query_openapi"
 
-    @openapi_texts.saved_query_schema
-    def get(self, request: Request, name: str) -> Response:
-        return _described(request, name, None)
+    @call("$operation", "queries", OpenApiTypes.OBJECT, "An OpenAPI document.", 410, instead=GONE)
+    def get(self, request: Request, name: str, version: int | None = None) -> Response:
+        """Describe $which in OpenAPI.
+
+        OpenAPI 3.1 for this query only, from which clients can be generated: its parameters with types and defaults,
+        and its answer with the key columns and measures of the states.
+        """
+        return _described(request, name, version)
 
 
 class SavedQueryVersionSchemaView(SavedQuerySchemaView):
-    @openapi_texts.saved_query_version_schema
-    def get(self, request: Request, name: str, version: int) -> Response:
-        return _described(request, name, version)
+    which = "one version of a saved query"
+    operation = "get_saved_query_version_openapi"
 
 
 def _run(request: Request, name: str, version: int | None) -> Response:

@@ -29,7 +29,7 @@ class MaintenanceCommand(BaseCommand):
             raise CommandError("; ".join(f"{run.state_id}: {run.status} {run.error}".strip() for run in failed))
 
     def _maintain(self, state: str, as_json: bool) -> "MaintenanceRun":
-        from tidegauge.webapp.catalog.documents import run_document
+        from tidegauge.webapp.catalog.documents import RunSerializer
         from tidegauge.webapp.catalog.models import MaintenanceRun
         from tidegauge.webapp.maintenance import services
 
@@ -38,7 +38,7 @@ class MaintenanceCommand(BaseCommand):
             run = services.maintain_now(kind=kind, state=state, requested_by=f"command {kind}")
         except TidegaugeError as error:
             raise CommandError(str(error)) from error
-        document = run_document(run)
+        document = RunSerializer(run).data
         self.stdout.write(json.dumps(document, default=str) if as_json else _sentence(document))
         return run
 

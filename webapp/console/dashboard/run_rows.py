@@ -64,13 +64,9 @@ class RunView:
     def can_be_cancelled(self) -> bool:
         return not self.run.is_finished and not self.run.cancel_requested
 
-    @cached_property
-    def steps(self) -> list[dict]:
-        return self.run.progress.get("steps", [])
-
     @property
     def removed(self) -> int:
-        return sum(step["removed"] for step in self.steps)
+        return sum(step["removed"] for step in self.run.steps)
 
     @property
     def percent(self) -> int:
@@ -83,11 +79,11 @@ class RunView:
 
     def _seen(self, weights: Mapping[str, int]) -> int:
         """Return the rows of the finished steps plus those read in the current one."""
-        if not self.steps:
+        if not self.run.steps:
             return 0
-        current, names = self.steps[-1]["step"], list(weights)
+        current, names = self.run.steps[-1]["step"], list(weights)
         finished = names[: names.index(current)] if current in weights else names
-        return sum(weights[name] for name in finished) + min(self.steps[-1]["seen"], weights.get(current, 0))
+        return sum(weights[name] for name in finished) + min(self.run.steps[-1]["seen"], weights.get(current, 0))
 
     @property
     def duration(self) -> timedelta | None:

@@ -103,7 +103,7 @@ class MaintenanceRunAdmin(LongListAdmin):
 
     @display(description="Removed")
     def removed(self, run):
-        return f"{sum(step['removed'] for step in _steps(run)):,}"
+        return f"{sum(step['removed'] for step in run.steps):,}"
 
     @display(description="Duration")
     def duration(self, run):
@@ -132,12 +132,8 @@ def request_runs(request: HttpRequest, kind: Kind, planned: Iterable[Plan]) -> H
     return HttpResponseRedirect(list_address(MaintenanceRun, id__in=",".join(map(str, runs))))
 
 
-def _steps(run: MaintenanceRun) -> list[dict[str, Any]]:
-    return run.progress.get("steps", [])
-
-
 def _progress_table(run: MaintenanceRun) -> dict[str, Any]:
-    rows = [[step["step"], f"{step['seen']:,}", f"{step['removed']:,}"] for step in _steps(run)]
+    rows = [[step["step"], f"{step['seen']:,}", f"{step['removed']:,}"] for step in run.steps]
     return {"headers": ["step", "rows seen", "rows removed"], "rows": rows}
 
 

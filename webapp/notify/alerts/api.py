@@ -5,17 +5,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.core import signing
-from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.permissions import key_scope
+from tidegauge.webapp.api.api_view import ApiView, link_to_next
+from tidegauge.webapp.api.calls import answered, call
 from tidegauge.webapp.api.entries import MALFORMED, InvalidCursorError, check_same_request
 from tidegauge.webapp.api.fields import ChoiceParameter, NumberParameter, TextParameter
-from tidegauge.webapp.api.openapi import CONDITIONAL, NEXT, UNCHANGED, answers
+from tidegauge.webapp.api.openapi import NEXT
 from tidegauge.webapp.api.requests import MAX_LIST, RequestSerializer
-from tidegauge.webapp.api.views import ApiView, link_to_next
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.alerts.figures import ABOVE_LIMIT, LIMITS
 from tidegauge.webapp.notify.alerts.models import Alert
@@ -69,20 +69,6 @@ EXAMPLE = {
     "since": "2026-11-23T10:00:00.123456+00:00",
     "until": None,
 }
-describe = extend_schema(
-    operation_id="list_alerts",
-    tags=["pipelines"],
-    summary="List the alerts, newest first, in pages",
-    description="What the alert rules have found and told of, open and over, as messages named it; past ones are "
-    "deleted after some days, 90 by default. An alert that has not lasted for as long as its rule says, or is silenced "
-    "before a message named it, is not listed. Send `next` of a page as `cursor` to get the following one; it is null "
-    "on the last page.",
-    parameters=[AlertsParameters, NEXT, *CONDITIONAL],
-    responses=answers(200, AlertsSerializer, description="A page.") | UNCHANGED,
-    examples=[
-        OpenApiExample("one alert", {"alerts": [EXAMPLE], "next": None}, response_only=True, status_codes=["200"])
-    ],
-)
 
 
 @dataclass(frozen=True)
@@ -120,8 +106,18 @@ class AlertsQuery:
 class AlertsView(ApiView):
     parameters = {"GET": AlertsParameters}
 
-    @describe
+    @call(
+        "list_alerts", "pipelines", AlertsSerializer, "A page.", headers=[NEXT],
+        examples=[answered("one alert", {"alerts": [EXAMPLE], "next": None})],
+    )  # fmt: skip
     def get(self, request: Request) -> Response:
+        """List the alerts, newest first, in pages.
+
+        What the alert rules have found and told of, open and over, as messages named it; past ones are deleted after
+        some days, 90 by default. An alert that has not lasted for as long as its rule says, or is silenced before a
+        message named it, is not listed. Send `next` of a page as `cursor` to get the following one; it is null on the
+        last page.
+        """
         asked = AlertsParameters.read(request.query_params.dict())
         query, visible = AlertsQuery.of(asked), Visible(key_scope(request))
         limit = asked.get("limit", DEFAULT_LIMIT)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from tidegauge.webapp.catalog.documents import run_document
+from tidegauge.webapp.catalog.documents import RunSerializer
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.webhooks.models import Webhook
@@ -33,6 +33,7 @@ def find_runs(webhook: Webhook, position: dict[str, str] | None, room: int) -> N
     found = list(ended.order_by("finished_at", "id")[:room])
     last = found[-1].finished_at if len(found) == room else now
     messages = [
-        Message(f"maintenance.{run.status}", run_document(visible.of_run(run)), f"{SOURCE}{run.id}") for run in found
+        Message(f"maintenance.{run.status}", RunSerializer(visible.of_run(run)).data, f"{SOURCE}{run.id}")
+        for run in found
     ]
     return News(messages, position | {"until": (last or now).isoformat()})

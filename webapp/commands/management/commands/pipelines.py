@@ -53,7 +53,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         from tidegauge.webapp.catalog import queries
-        from tidegauge.webapp.catalog.documents import pipeline_document
+        from tidegauge.webapp.catalog.documents import PipelineSerializer
         from tidegauge.webapp.maintenance import services
 
         self.check_options(options)
@@ -70,7 +70,7 @@ class Command(BaseCommand):
         except (TidegaugeError, RuntimeSetupError) as error:
             raise CommandError(str(error)) from error
         return self._print(
-            json.dumps(pipeline_document(pipeline), default=str) if options["json"] else _sentence(pipeline)
+            json.dumps(PipelineSerializer(pipeline).data, default=str) if options["json"] else _sentence(pipeline)
             for pipeline in found
         )
 

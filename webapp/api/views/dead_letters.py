@@ -2,30 +2,29 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any
 
 import orjson
 import psycopg
 from django.http import HttpResponseBase
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiResponse, extend_schema, inline_serializer
+from drf_spectacular.utils import inline_serializer
 from psycopg.types.json import set_json_loads
 from rest_framework import serializers
-from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.concurrency import EXPORTS, client_of
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
+from tidegauge.webapp.api.api_view import ApiView, FileView
+from tidegauge.webapp.api.calls import call
 from tidegauge.webapp.api.export import FORMATS, Rows, set_timeouts, streamed
-from tidegauge.webapp.api.fields import LARGEST_TXID, NumberParameter, TextParameter
-from tidegauge.webapp.api.openapi import CONDITIONAL, UNCHANGED, answer_header, answers, problems
+from tidegauge.webapp.api.fields import NumberParameter, TextParameter
+from tidegauge.webapp.api.openapi import answer_header
 from tidegauge.webapp.api.requests import RequestSerializer
-from tidegauge.webapp.api.views import ApiView
 from tidegauge.webapp.catalog import queries, replicas
 from tidegauge.webapp.catalog.dead_letters import EXPORT, EXPORTED, GROUPED_LETTERS, SOURCE, LetterFilter, letter_groups
+from tidegauge.webapp.catalog.documents import LARGEST_TXID
 
 # Letters in memory at a time: a raw record may have 2 MB.
 FETCHED_LETTERS = 50
@@ -80,64 +79,44 @@ class LetterGroupsSerializer(serializers.Serializer):
     groups = LetterGroupSerializer(many=True, help_text="the largest first")
 
 
-describe_groups = extend_schema(
-    operation_id="list_dead_letter_groups",
-    tags=["pipelines"],
-    summary="Group the dead letters of a pipeline by reason",
-    description=f"Counts the newest {GROUPED_LETTERS:,} dead letters by what rejected them and by reason; quoted text, "
-    "numbers and times in a reason are left out. The input itself is not part of the answer. An API key or user with "
-    "restrictions gets a 403.",
-    parameters=[LetterParameters, *CONDITIONAL],
-    responses=answers(200, LetterGroupsSerializer, 404, description="The groups.") | UNCHANGED,
-)
-
-
-def describe_export(file_format: str, label: str) -> Any:
-    file = {(200, FORMATS[file_format].media_type): OpenApiResponse(OpenApiTypes.STR, "The file.")}
-    return extend_schema(
-        operation_id=f"export_dead_letters_{file_format}",
-        tags=["pipelines"],
-        summary=f"Export dead letters of a pipeline as {label}",
-        description="Sends the letters of committed batches, newest first, with their line and raw record, the size "
-        f"without limit. Columns: {', '.join(f'`{column}`' for column in EXPORTED)}. What holds for the exports of "
-        "states about transfers that end early, slow clients and exports under way, holds here. An API key with "
-        f"restrictions gets a 403; a session needs the permission `{VIEW_DEAD_LETTERS}`. "
-        f"Scope: `{Scope.DEAD_LETTERS.value}`.",
-        parameters=[
-            LetterExportParameters, answer_header("Content-Disposition", "A name for the file", [200]),
-        ],
-        responses=file | problems(404, 501),
-    )  # fmt: skip
-
-
 class LetterGroupsView(ApiView):
     parameters = {"GET": LetterParameters}
+    grouped_letters = f"{GROUPED_LETTERS:,}"
 
-    @describe_groups
+    @call("list_dead_letter_groups", "pipelines", LetterGroupsSerializer, "The groups.")
     def get(self, request: Request, name: str) -> Response:
+        """Group the dead letters of a pipeline by reason.
+
+        Counts the newest $grouped_letters dead letters by what rejected them and by reason; quoted text, numbers and
+        times in a reason are left out. The input itself is not part of the answer. An API key or user with restrictions
+        gets a 403.
+        """
         key_scope(request).check_unrestricted()
         asked = LetterParameters.read(request.query_params.dict())
-        found = asdict(letter_groups(queries.pipeline(name).name, _filter(asked)))
-        for group in found["groups"]:
-            group["example"] = {part: group["example"][part] for part in EXAMPLE.fields}
-        return Response(found)
+        found = letter_groups(queries.pipeline(name).name, _filter(asked))
+        return Response(LetterGroupsSerializer(found).data)
 
 
-class LettersView(ApiView):
-    """Streams letters as a file; a subclass sets its format."""
+class LettersView(FileView):
+    """A file of letters. label: for the description."""
 
-    file_format = ""
+    label = ""
+    columns = ", ".join(f"`{column}`" for column in EXPORTED)
     parameters = {"GET": LetterExportParameters}
     scopes = {"GET": Scope.DEAD_LETTERS, "HEAD": Scope.DEAD_LETTERS}
     permission = VIEW_DEAD_LETTERS
 
-    def get_renderers(self) -> list[BaseRenderer]:
-        # For content negotiation alone: files are streamed.
-        renderer = BaseRenderer()
-        renderer.format, renderer.media_type = self.file_format, FORMATS[self.file_format].media_type
-        return [renderer]
-
+    @call(
+        "export_dead_letters_$file_format", "pipelines", None, "The file.", 501,
+        headers=[answer_header("Content-Disposition", "A name for the file", [200])],
+    )  # fmt: skip
     def get(self, request: Request, name: str) -> HttpResponseBase:
+        """Export dead letters of a pipeline as $label.
+
+        Sends the letters of committed batches, newest first, with their line and raw record; the size has no limit.
+        Columns: $columns. As for the exports of states, an error in the middle ends the transfer, slow clients are
+        disconnected, and an API key may have a few exports under way. An API key with restrictions gets a 403.
+        """
         key_scope(request).check_unrestricted()
         asked = LetterExportParameters.read(request.query_params.dict())
         only_head = request.method == "HEAD"
@@ -145,19 +124,11 @@ class LettersView(ApiView):
 
 
 class CsvLettersView(LettersView):
-    file_format = "csv"
-
-    @describe_export("csv", "CSV")
-    def get(self, request: Request, name: str) -> HttpResponseBase:
-        return super().get(request, name)
+    file_format, label = "csv", "CSV"
 
 
 class JsonLinesLettersView(LettersView):
-    file_format = "ndjson"
-
-    @describe_export("ndjson", "JSON lines")
-    def get(self, request: Request, name: str) -> HttpResponseBase:
-        return super().get(request, name)
+    file_format, label = "ndjson", "JSON lines"
 
 
 def _filter(asked: dict[str, Any]) -> LetterFilter:

@@ -1,9 +1,7 @@
 """The replay of dead letters in the API: a request, and what became of the last one."""
 
-from dataclasses import asdict
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,10 +9,10 @@ from rest_framework.response import Response
 from tidegauge.state_backends.dead_letters.replay import Choice
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.permissions import REPLAY_DEAD_LETTERS, key_scope
+from tidegauge.webapp.api.api_view import ApiView, requester
+from tidegauge.webapp.api.calls import call
 from tidegauge.webapp.api.fields import Member
-from tidegauge.webapp.api.openapi import CONDITIONAL, OF_BODIES, UNCHANGED, answers
 from tidegauge.webapp.api.requests import BodySerializer
-from tidegauge.webapp.api.views import ApiView, requester
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.maintenance.replay import last_replay, request_replay
 
@@ -44,45 +42,31 @@ class ReplaySerializer(serializers.Serializer):
     )
 
 
-describe_replay = extend_schema(
-    operation_id="get_replay",
-    tags=["pipelines"],
-    summary="Show the last replay of dead letters",
-    description="Who requested it, and what became of the letters. An API key or user with restrictions gets a 403.",
-    parameters=CONDITIONAL,
-    responses=answers(200, ReplaySerializer, 404, description="The replay.") | UNCHANGED,
-)
-describe_request = extend_schema(
-    operation_id="replay_dead_letters",
-    tags=["pipelines"],
-    summary="Replay dead letters",
-    description="Asks the driver to read the raw records of dead letters of the sources again, with the pipeline's "
-    "present code, in a batch of their own; each is counted exactly once. What cannot be read now either stays a dead "
-    "letter. The answer comes at once; GET shows what became of it. It is a 409 if there is nothing to replay, while a "
-    "replay is under way, and if no driver runs. An API key with restrictions gets a 403; a session needs the "
-    f"permission `{REPLAY_DEAD_LETTERS}`. Scope: `{Scope.MAINTAIN.value}`.",
-    request=ReplayBody,
-    responses=answers(202, ReplaySerializer, *(404, 409, *OF_BODIES), description="The replay, requested."),
-)
-
-
 class ReplayView(ApiView):
     scopes = {"POST": Scope.MAINTAIN}
     permission = REPLAY_DEAD_LETTERS
 
-    @describe_replay
+    @call("get_replay", "pipelines", ReplaySerializer, "The replay.")
     def get(self, request: Request, name: str) -> Response:
-        key_scope(request).check_unrestricted()
-        return Response(_replay_document(queries.pipeline(name).name))
+        """Show the last replay of dead letters.
 
-    @describe_request
+        Who requested it, and what became of the letters. An API key or user with restrictions gets a 403.
+        """
+        key_scope(request).check_unrestricted()
+        return Response(ReplaySerializer(last_replay(queries.pipeline(name).name)).data)
+
+    @call(
+        "replay_dead_letters", "pipelines", ReplaySerializer, "The replay, requested.", 409, status=202, body=ReplayBody
+    )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
+        """Replay dead letters.
+
+        Asks the driver to read the raw records of dead letters of the sources again, with the pipeline's present code,
+        in a batch of their own; each is counted exactly once. A record that still cannot be read stays a dead letter.
+        The answer comes at once; GET shows what became of it. It is a 409 if there is nothing to replay, while a replay
+        is under way, and if no driver runs. An API key with restrictions gets a 403.
+        """
         key_scope(request).check_unrestricted()
         reason = ReplayBody.read(request.data).get("reason") or None
         request_replay(name=name, choice=Choice(pattern=reason), requested_by=requester(request))
-        return Response(_replay_document(name), status=202)
-
-
-def _replay_document(pipeline: str) -> dict[str, Any]:
-    found = last_replay(pipeline)
-    return asdict(found) | {"remaining": found.remaining}
+        return Response(ReplaySerializer(last_replay(name)).data, status=202)

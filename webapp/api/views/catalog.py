@@ -1,0 +1,124 @@
+"""What exists and how it is doing: states, pipelines and their batches; pausing and resuming a pipeline."""
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.permissions import STEER_PIPELINES, key_scope
+from tidegauge.webapp.api.api_view import ApiView, requester, visible_to
+from tidegauge.webapp.api.calls import call, listed
+from tidegauge.webapp.api.requests import ListParameters, SeriesParameters, read_range
+from tidegauge.webapp.catalog import queries
+from tidegauge.webapp.catalog.documents import (
+    BatchSerializer,
+    PipelineSerializer,
+    PipelineSeriesSerializer,
+    StateSerializer,
+)
+from tidegauge.webapp.maintenance import services
+
+WANTED = "The pipeline; `wanted` is what was requested."
+
+
+class StatesView(ApiView):
+    @call("list_states", "states", listed("states", StateSerializer), "The states.")
+    def get(self, request: Request) -> Response:
+        """List the states.
+
+        All that the caller may read, each as `GET /states/{name}` answers it.
+        """
+        return Response({"states": StateSerializer(visible_to(request).states(), many=True).data})
+
+
+class StateView(ApiView):
+    @call("get_state", "states", StateSerializer, "The state.")
+    def get(self, request: Request, name: str) -> Response:
+        """Describe a state.
+
+        Its key columns and measures with their types, where it is stored, how many keys and bytes it has, how long
+        entries live, and the batch that lookups show now.
+        """
+        return Response(StateSerializer(visible_to(request).state(name)).data)
+
+
+class PipelinesView(ApiView):
+    @call("list_pipelines", "pipelines", listed("pipelines", PipelineSerializer), "The pipelines.")
+    def get(self, request: Request) -> Response:
+        """List the pipelines.
+
+        All with a state that the caller may read, each as `GET /pipelines/{name}` answers it.
+        """
+        return Response({"pipelines": PipelineSerializer(visible_to(request).pipelines(), many=True).data})
+
+
+class PipelineView(ApiView):
+    @call("get_pipeline", "pipelines", PipelineSerializer, "The pipeline.")
+    def get(self, request: Request, name: str) -> Response:
+        """Show the status of a pipeline.
+
+        Whether its driver runs, and why not; the last committed batch; how much input is not read yet; how many seconds
+        the states are behind it.
+        """
+        return Response(PipelineSerializer(visible_to(request).pipeline(name)).data)
+
+
+class BatchesView(ApiView):
+    parameters = {"GET": ListParameters}
+
+    @call("list_batches", "pipelines", listed("batches", BatchSerializer), "The batches.")
+    def get(self, request: Request, name: str) -> Response:
+        """List the batches of a pipeline, newest first.
+
+        The committed ones, and the one that is being written: how many seconds each took, how many rows it read and how
+        many keys it wrote.
+        """
+        asked = ListParameters.read(request.query_params.dict())
+        found = visible_to(request).batches(name, asked["limit"])
+        return Response({"batches": BatchSerializer(found, many=True).data})
+
+
+class PipelineSeriesView(ApiView):
+    parameters = {"GET": SeriesParameters}
+
+    @call("get_pipeline_series", "pipelines", PipelineSeriesSerializer, "The series.")
+    def get(self, request: Request, name: str) -> Response:
+        """Show what a pipeline did over time.
+
+        Rows per second, seconds of batches and of their parts, freshness, dead letters: one point for the batches of
+        each step of time, at the commit of the last one. The step is the shortest of 1, 2, 5, 10 or 30 seconds, minutes
+        or longer, that gives no more than `points`. A pause is marked by a time with nulls.
+        """
+        asked = read_range(SeriesParameters.read(request.query_params.dict()))
+        return Response(PipelineSeriesSerializer(visible_to(request).series(name, asked)).data)
+
+
+class PauseView(ApiView):
+    scopes = {"POST": Scope.MAINTAIN}
+    permission = STEER_PIPELINES
+
+    @call("pause_pipeline", "pipelines", PipelineSerializer, WANTED, status=202)
+    def post(self, request: Request, name: str) -> Response:
+        """Pause a pipeline.
+
+        Asks its driver to stop after the current batch, and to start no other one until it is resumed, also after a
+        restart. The answer comes at once: `status` is `paused` when the driver has stopped. A pipeline that is paused
+        stays paused.
+        """
+        key_scope(request).check_unrestricted()
+        services.pause_pipeline(name=name, requested_by=requester(request))
+        return Response(PipelineSerializer(queries.pipeline(name)).data, status=202)
+
+
+class ResumeView(ApiView):
+    scopes = {"POST": Scope.MAINTAIN}
+    permission = STEER_PIPELINES
+
+    @call("resume_pipeline", "pipelines", PipelineSerializer, WANTED, status=202)
+    def post(self, request: Request, name: str) -> Response:
+        """Resume a paused pipeline.
+
+        Asks its driver to go on, which it does within a second. A pipeline that is not paused stays as it is.
+        """
+        key_scope(request).check_unrestricted()
+        services.resume_pipeline(name=name, requested_by=requester(request))
+        return Response(PipelineSerializer(queries.pipeline(name)).data, status=202)

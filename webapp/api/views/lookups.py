@@ -1,0 +1,165 @@
+"""Lookups: keys of a state, one key by GET, keys of several states."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import orjson
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tidegauge.webapp.accounts.permissions import key_scope
+from tidegauge.webapp.api.answers import AnswersSerializer, KeyAnswerSerializer, StateAnswerSerializer
+from tidegauge.webapp.api.api_view import ApiView
+from tidegauge.webapp.api.calls import answered, asked, call
+from tidegauge.webapp.api.direct import DirectPost
+from tidegauge.webapp.api.lookups import look_up, look_up_together
+from tidegauge.webapp.api.one_key import key_as_json, key_in_path, look_up_one
+from tidegauge.webapp.api.openapi import NO_KEY, NOT_YET, STILL_WAITING
+from tidegauge.webapp.api.rendering import OrjsonRenderer, conditional, is_known, known_etags, not_modified
+from tidegauge.webapp.api.requests import (
+    MAX_QUERIES,
+    KeyParameters,
+    KeyPathParameters,
+    QueriesSerializer,
+    QuerySerializer,
+    read_queries,
+    read_query,
+)
+from tidegauge.webapp.core.metrics import looked_up, phase_ended
+
+BATCH = {"epoch": "8a1f0c2e9b7d4653", "txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
+OF_STATE = {"state": "flights_by_carrier", "isolation": "committed"}
+QUERY = {"keys": [["JFK", "AA"], ["JFK", "ZZ"]], "measures": ["flights"]}
+RESULTS: list[dict[str, Any]] = [
+    {"key": ["JFK", "AA"], "status": "found", "value": {"flights": 13783}},
+    {"key": ["JFK", "ZZ"], "status": "missing", "value": None},
+]
+COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
+WAITING = {409: NOT_YET, 503: STILL_WAITING}
+PARTS = OpenApiParameter(
+    "key",
+    str,
+    OpenApiParameter.PATH,
+    description="The parts of the key in the order of the key columns, percent-encoded, slashes between: `JFK/AA`, "
+    "`2013-01-01T05:00:00Z/JFK`. A key with a slash in a part, or an empty part, is sent as the parameter `key` of "
+    "`/keys`, unless there is one key column",
+)
+
+
+class StateQueryView(DirectPost, ApiView):
+    @call(
+        "query_state", "states", StateAnswerSerializer, "One result per key asked, or all of them combined.", 409, 410,
+        body=QuerySerializer, is_conditional=True, instead=WAITING,
+        examples=[
+            asked("two keys", QUERY),
+            asked("combined", QUERY | {"combine": True}),
+            asked("read your own write", QUERY | {"min_txid": 42, "epoch": BATCH["epoch"], "wait_ms": 1000}),
+            answered("two keys", OF_STATE | BATCH | {"results": RESULTS}),
+            answered("combined", OF_STATE | BATCH | {"combined": COMBINED}),
+        ],
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> HttpResponse:
+        """Look up keys of a state.
+
+        Answers one result per key, in the order of the request, all from one committed batch. `status` is `found`,
+        `missing`, or `expired` for a key past its time to live; `value` is null unless found. `combine` merges the keys
+        into one value instead. By default the batch is the newest one; `min_txid` waits until that batch is committed
+        (a 503 after `wait_ms`), and `as_of` answers as after an earlier one (a 410 if that is too old).
+
+        At most $TIDEGAUGE_LOOKUP_MAX_KEYS keys; more are a 400 with `max_keys`. A wrong key is a 400 with its `index`.
+        """
+        phase_ended(request, "authenticate")
+        query, when = read_query(name, request.data)
+        phase_ended(request, "parse")
+        answer = look_up(query, when, key_scope(request), known_etags(request))
+        phase_ended(request, "query")
+        looked_up(request, name, len(query.keys))
+        if isinstance(answer, str):
+            return not_modified(answer)
+        # DRF's rendering costs time and has nothing to choose here.
+        body = orjson.dumps(answer.batch | answer.document)
+        return HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": answer.etag})
+
+
+class OneKeyView(ApiView):
+    def answer(self, request: Request, name: str, key: list[Any], asked: Mapping[str, Any]) -> HttpResponse:
+        answer = look_up_one(name, key, asked, key_scope(request), known_etags(request))
+        looked_up(request, name, 1)
+        body, etag = (b"", answer) if isinstance(answer, str) else answer
+        if not body or is_known(etag, request):
+            response = not_modified(etag)
+        else:
+            response = HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": etag})
+        response.headers["Cache-Control"] = "private, max-age=0"
+        return response
+
+
+ONE_KEY: dict[str, Any] = {
+    "instead": WAITING | {404: NO_KEY},
+    "examples": [answered("one key", BATCH | OF_STATE | RESULTS[0])],
+}
+
+
+class KeyAtPathView(OneKeyView):
+    parameters = {"GET": KeyPathParameters}
+
+    @call("get_key", "states", KeyAnswerSerializer, "The key.", 409, 410, headers=[PARTS], **ONE_KEY)
+    def get(self, request: Request, name: str, key: str) -> HttpResponse:
+        """Look up one key, given in the path.
+
+        Answers what `POST /states/{name}/query` does for one key, by GET, so that clients can cache it by its `ETag`. A
+        key that is missing or expired is a 404, whose `key_status` says which, as of the batch `txid`.
+        """
+        asked = KeyPathParameters.read(request.query_params.dict())
+        return self.answer(request, name, key_in_path(name, key, key_scope(request)), asked)
+
+
+class KeyView(OneKeyView):
+    parameters = {"GET": KeyParameters}
+
+    @call("get_key_as_json", "states", KeyAnswerSerializer, "The key.", 409, 410, **ONE_KEY)
+    def get(self, request: Request, name: str) -> HttpResponse:
+        """Look up one key, given as a parameter.
+
+        Answers what `POST /states/{name}/query` does for one key, by GET, so that clients can cache it by its `ETag`. A
+        key that is missing or expired is a 404, whose `key_status` says which, as of the batch `txid`.
+        """
+        asked = KeyParameters.read(request.query_params.dict())
+        return self.answer(request, name, key_as_json(name, asked.get("key", ""), key_scope(request)), asked)
+
+
+class QueriesView(DirectPost, ApiView):
+    max_queries = MAX_QUERIES
+
+    @call(
+        "query_states", "states", AnswersSerializer, "One answer per query, in the order asked.", 404, 409, 410,
+        body=QueriesSerializer, is_conditional=True, instead=WAITING,
+        examples=[
+            asked(
+                "two states",
+                {"queries": [{"state": "flights_by_carrier", **QUERY}, {"state": "totals", "keys": [[]]}]},
+            ),
+            answered("one state", BATCH | {"answers": [OF_STATE | {"results": RESULTS}]}),
+        ],
+    )  # fmt: skip
+    def post(self, request: Request) -> HttpResponse:
+        """Look up keys of several states.
+
+        Answers one query per state, in the order of the request, all from one committed batch; each is as in `POST
+        /states/{name}/query`. The states must be of one pipeline, because others have no batch in common: a 400.
+
+        At most $max_queries queries, and $TIDEGAUGE_LOOKUP_MAX_KEYS keys over all of them.
+        """
+        phase_ended(request, "authenticate")
+        queries, when = read_queries(request.data)
+        phase_ended(request, "parse")
+        answers = look_up_together(queries, when, key_scope(request))
+        phase_ended(request, "query")
+        for query in queries:
+            looked_up(request, query.state, len(query.keys))
+        response = Response(answers[0].batch | {"answers": [answer.document for answer in answers]})
+        response.add_post_render_callback(partial(conditional, request))
+        return response

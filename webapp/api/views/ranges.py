@@ -1,0 +1,171 @@
+"""Reads of more than single keys: pages of entries, groups, files, and what a key was over time."""
+
+from contextlib import nullcontext
+from typing import Any
+
+from django.http import HttpResponseBase
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from rest_framework.exceptions import NotAcceptable
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tidegauge.webapp.accounts.concurrency import SEARCHES, client_of
+from tidegauge.webapp.accounts.permissions import key_scope
+from tidegauge.webapp.api.answers import EntriesSerializer, GroupsSerializer, HistorySerializer, KeySeriesSerializer
+from tidegauge.webapp.api.api_view import ApiView, FileView, link_to_next
+from tidegauge.webapp.api.calls import call
+from tidegauge.webapp.api.entries import history, page
+from tidegauge.webapp.api.export import FORMATS, stream
+from tidegauge.webapp.api.groups import groups
+from tidegauge.webapp.api.openapi import NEXT, NOT_YET, answer_header
+from tidegauge.webapp.api.requests import (
+    EntriesParameters,
+    ExportParameters,
+    GroupsParameters,
+    HistoryParameters,
+    KeySeriesParameters,
+    parameters_in,
+    read_range,
+)
+from tidegauge.webapp.api.series import key_series
+from tidegauge.webapp.core.pools import SEARCH_CURSOR, SEARCHED
+
+EXPORT_HEADERS = [
+    answer_header("Tidegauge-Epoch", "The ledger's epoch", [200]),
+    answer_header("Tidegauge-Txid", "The batch that the file shows", [200], int),
+    answer_header("Content-Disposition", "A name for the file", [200]),
+]
+
+
+class EntriesView(ApiView):
+    parameters = {"GET": EntriesParameters}
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        try:
+            return super().perform_content_negotiation(request, force)
+        except NotAcceptable:
+            exports = [reverse(f"lookup:export_{form}", kwargs=self.kwargs) for form in FORMATS]
+            raise NotAcceptable(f"pages of entries are JSON; for other formats GET {', '.join(exports)}") from None
+
+    @call(
+        "list_entries", "states", EntriesSerializer, "A page.", 409, 410, headers=[NEXT], instead={409: NOT_YET}
+    )  # fmt: skip
+    def get(self, request: Request, name: str) -> HttpResponseBase:
+        """List entries of a state, in pages.
+
+        Entries that have not expired: all, those of a range or prefix of keys, those that meet conditions, or the
+        largest by a measure. Send `next` of a page as `cursor` to get the following one; it is null on the last page.
+        No key is repeated or left out.
+
+        In key order each page is of the batch that is committed then, unless `as_of` says otherwise; with `order_by`
+        all pages are of the batch of the first one. If that batch is no longer available, the answer is a 410: start
+        again without `cursor`. A page with `where` or `search` looks at 50,000 keys at most, so it may have fewer
+        entries than `limit`, or none, and still a `next`. To read a whole range at once, use `export.csv`,
+        `export.ndjson` or `export.arrow`.
+        """
+        scope = key_scope(request)
+        scope.check_state(name)
+        asked = EntriesParameters.read(parameters_in(request.query_params))
+        is_search = not SEARCHED.isdisjoint(asked) or asked.get("cursor", "").startswith(SEARCH_CURSOR)
+        with SEARCHES.held(client_of(request)) if is_search else nullcontext():
+            found = page(name, asked, scope)
+        return Response(found.document, headers=link_to_next(request, found.next))
+
+
+class GroupsView(ApiView):
+    parameters = {"GET": GroupsParameters}
+
+    @call("group_entries", "states", GroupsSerializer, "The groups.", 409, 410, instead={409: NOT_YET})
+    def get(self, request: Request, name: str) -> Response:
+        """Fold entries of a state by key columns.
+
+        The entries that have not expired, or those of a range or that meet conditions, folded into one for each value
+        of the key columns `by`. Each measure is folded as its aggregator does: counts add, a mean is that of all
+        events, distinct counts are unions, quantiles merge. A state of JSON values cannot be folded.
+
+        All of the range is read, so it may have 50,000 keys (`TIDEGAUGE_GROUP_MAX_KEYS`), and a tenth of that if a
+        measure is folded outside the database, as sketches are; beyond, the answer is a 400, `range_too_large`.
+        """
+        scope = key_scope(request)
+        scope.check_state(name)
+        asked = GroupsParameters.read(parameters_in(request.query_params))
+        with SEARCHES.held(client_of(request)):
+            return Response(groups(name, asked, scope))
+
+
+class ExportView(FileView):
+    """A file of a range. label, rows: for the description."""
+
+    label = rows = ""
+    parameters = {"GET": ExportParameters}
+
+    @call(
+        "export_$file_format", "states", None, "The file.", 409, 410, 501, headers=EXPORT_HEADERS,
+        instead={409: NOT_YET},
+    )  # fmt: skip
+    def get(self, request: Request, name: str) -> HttpResponseBase:
+        """Export entries of a state as $label.
+
+        Sends all entries that have not expired, or those of a range, in key order and from one batch, whose number is
+        in the header `Tidegauge-Txid`. $rows Key columns come first, then measures.
+
+        The size has no limit. The file is sent while it is read: an error in the middle ends the transfer without the
+        end of chunked transfer encoding, which HTTP clients report as an incomplete answer. A client that reads nothing
+        for a minute, or too slowly, is disconnected. An API key may have a few exports under way; one more is a 429.
+        """
+        scope = key_scope(request)
+        scope.check_state(name)
+        asked = ExportParameters.read(parameters_in(request.query_params))
+        only_head = request.method == "HEAD"
+        return stream(name, asked, self.file_format, scope, client=client_of(request), only_head=only_head)
+
+
+class CsvExportView(ExportView):
+    file_format, label = "csv", "CSV"
+    rows = "The first row has the names of the columns. A null is an empty field."
+
+
+class JsonLinesExportView(ExportView):
+    file_format, label = "ndjson", "JSON lines"
+    rows = "Each line is an object, its members named by the columns; numbers have all digits."
+
+
+class ArrowExportView(ExportView):
+    file_format, label = "arrow", "an Arrow stream"
+    content = OpenApiTypes.BINARY
+    rows = "The format is Arrow's IPC stream."
+
+
+class HistoryView(ApiView):
+    parameters = {"GET": HistoryParameters}
+
+    @call("get_history", "states", HistorySerializer, "The versions.")
+    def get(self, request: Request, name: str) -> Response:
+        """List the versions of a key, newest first.
+
+        Each value that the key has had, with the batch that wrote it and the time of that batch, as far back as the
+        state's changelog is kept; of a state without a changelog the last one or two. `complete` is false if there were
+        older ones. For the next page send the last `txid` of this one as `before`.
+        """
+        scope = key_scope(request)
+        scope.check_state(name)
+        return Response(history(name, HistoryParameters.read(request.query_params.dict()), scope))
+
+
+class KeySeriesView(ApiView):
+    parameters = {"GET": KeySeriesParameters}
+
+    @call("get_key_series", "states", KeySeriesSerializer, "The series.")
+    def get(self, request: Request, name: str) -> Response:
+        """Show the values of a key over time.
+
+        One number for each measure and time, from the changelog: of the versions in one step of time the last one. A
+        value holds until the next time: the first one is that of the range's beginning, the last one that of its end,
+        or of now. Without a changelog there are the last one or two versions. Members of a measure that has several,
+        such as quantiles, are named `measure.member`.
+        """
+        scope = key_scope(request)
+        scope.check_state(name)
+        asked = KeySeriesParameters.read(request.query_params.dict())
+        return Response(key_series(name, asked, read_range(asked), scope))
