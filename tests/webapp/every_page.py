@@ -14,7 +14,8 @@ from tidegauge.webapp.accounts.audit.services import record
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.catalog.models import Batch, MaintenanceRun
 from tidegauge.webapp.console.saved_views.models import SavedView
-from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Notice, Silence, VerdictPeriod
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence, VerdictPeriod
+from tidegauge.webapp.notify.webhooks import outbox
 
 SIGN_IN = ["/login"]
 MISSING = ["/nowhere", "/states/nothing/", "/pipelines/flights/batches/99"]
@@ -71,7 +72,6 @@ ADMIN = [
     "/admin/tidegauge_alerts/alert/",
     "/admin/tidegauge_alerts/silence/",
     "/admin/tidegauge_alerts/silence/add/",
-    "/admin/tidegauge_alerts/notice/",
     "/admin/saved_queries/savedquery/",
     "/admin/tidegauge_saved_views/savedview/",
     "/admin/tidegauge_saved_views/savedview/origins/change/",
@@ -158,4 +158,4 @@ def _alerts() -> None:
     Alert.objects.create(verdict="retrying", told="retrying", **told)
     Alert.objects.create(state="totals", verdict="not served", told=Alert.OVER, ended_at=now, **told)
     Silence.objects.create(pipeline="flights", until=now + timedelta(hours=1), reason="a disk is replaced")
-    Notice.objects.create(rule=rule, channel="mail", to=rule.mail_to, subject="Tidegauge: 2 alerts", body="retrying")
+    outbox.add_mail(rule.mail_to, "Tidegauge: 2 alerts", "retrying", event="alert.changed", source=f"{rule.source}1")

@@ -53,7 +53,7 @@ OPERATOR = {
     "saved_queries": ["view_savedquery", "add_savedquery", "change_savedquery"],
     "webhooks": ["view_webhook", "view_delivery"],
     "tidegauge_alerts": [
-        *(f"view_{model}" for model in ("alertrule", "alert", "silence", "notice")),
+        *(f"view_{model}" for model in ("alertrule", "alert", "silence")),
         *(f"{act}_silence" for act in ("add", "change", "delete")),
     ],
 }

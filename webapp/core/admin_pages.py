@@ -45,7 +45,6 @@ GROUPS = {
         ),
         "tidegauge_alerts.alert": ("Alerts", "crisis_alert", "What the rules have found, and when it was over."),
         "tidegauge_alerts.silence": ("Silences", "notifications_off", "Times in which nobody is told."),
-        "tidegauge_alerts.notice": ("Messages", "mail", "What was sent about alerts, and the result."),
         "states.pipelinelimits": ("Limits", "speed", "Lag and share of dead letters that a pipeline may have."),
     },
     "Serving": {
@@ -55,7 +54,7 @@ GROUPS = {
             "Named reads with parameters: publish and withdraw.",
         ),
         "webhooks.webhook": ("Webhooks", "webhook", "Messages to other systems: where to, and about what."),
-        "webhooks.delivery": ("Deliveries", "outbox", "Messages of webhooks, their attempts; send again."),
+        "webhooks.delivery": ("Deliveries", "outbox", "Messages to webhooks, mails about alerts; send again."),
     },
     "Schedule": {
         "django_celery_beat.periodictask": (

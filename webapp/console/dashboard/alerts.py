@@ -9,8 +9,8 @@ from django.utils import timezone
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.alerts.figures import figures, limits_of
+from tidegauge.webapp.notify.alerts.messages import silences
 from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence
-from tidegauge.webapp.notify.alerts.notices import silences
 from tidegauge.webapp.notify.alerts.rules import unknown_figures
 from tidegauge.webapp.notify.alerts.visible import visible_alerts
 

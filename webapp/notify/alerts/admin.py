@@ -5,11 +5,10 @@ from typing import Any, cast
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
@@ -17,15 +16,14 @@ from unfold.decorators import display
 from tidegauge.webapp.accounts.audit.admin import AuditedEdits
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.core.admin import LongListAdmin
-from tidegauge.webapp.core.admin_pages import link, link_to, link_to_audit, link_to_list
+from tidegauge.webapp.core.admin_pages import link, link_to_audit, link_to_list
 from tidegauge.webapp.notify.alerts.figures import LIMITS, figures, limits_of
 from tidegauge.webapp.notify.alerts.forms import AlertRuleForm, SilenceForm
-from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Notice, Silence
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence
 from tidegauge.webapp.notify.alerts.rules import unknown_figures
 from tidegauge.webapp.notify.webhooks.models import Delivery
 
 STATUSES = {"open": "danger", "waiting": "warning", "over": "success"}
-RESULTS = {"pending": "info", "sent": "success", "delivered": "success", "failed": "danger", "dead": "danger"}
 
 NAMED_PIPELINES = 10
 
@@ -78,7 +76,7 @@ class AlertRuleAdmin(AuditedEdits, ModelAdmin):
 
     @display(description="Messages")
     def sent(self, rule: AlertRule) -> SafeString:
-        return link_to_list(Notice, f"{rule.notices.count():,}", rule__id__exact=rule.pk)
+        return link_to_list(Delivery, f"{_messages_of(rule).count():,}", source__startswith=rule.source)
 
     @display(description="Audit")
     def audit(self, rule: AlertRule) -> SafeString | None:
@@ -129,31 +127,5 @@ class AlertAdmin(LongListAdmin):
         return "over" if alert.ended_at else "open" if alert.told else "waiting"
 
 
-@admin.register(Notice)
-class NoticeAdmin(LongListAdmin):
-    list_display = ["subject", "channel", "recipients", "result", "error", "created_at", "rule"]
-    list_filter = ["channel", "status", "rule"]
-    list_select_related = ["rule"]
-    search_fields = ["subject", "to"]
-    fields = [
-        "subject", "channel", "recipients", "result", "attempts", "error", "created_at", "finished_at", "rule", "text",
-    ]  # fmt: skip
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        delivery = Delivery.objects.filter(source=OuterRef("source")).exclude(source="")
-        found = {"delivery": Subquery(delivery.values("pk")[:1]), "delivered": Subquery(delivery.values("status")[:1])}
-        return super().get_queryset(request).annotate(**found)
-
-    @display(description="To")
-    def recipients(self, notice: Any) -> str | SafeString:
-        return link_to(Delivery, notice.delivery, notice.to[0]) if notice.delivery else ", ".join(notice.to)
-
-    @display(description="Result", label=RESULTS)
-    def result(self, notice: Any) -> str:
-        return notice.delivered or notice.status
-
-    @display(description="Message")
-    def text(self, notice: Notice) -> SafeString:
-        # It breaks long lines by itself, which the theme's styles do for no other element.
-        box = '<textarea readonly rows="12" class="w-full text-xs" aria-label="Message">{}</textarea>'
-        return format_html(box, notice.body)
+def _messages_of(rule: AlertRule) -> QuerySet[Delivery]:
+    return Delivery.objects.filter(source__startswith=rule.source)

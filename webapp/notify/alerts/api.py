@@ -114,7 +114,7 @@ class AlertsView(ApiView):
         """List the alerts, newest first, in pages.
 
         What the alert rules have found and told of, open and over, as messages named it; past ones are deleted after
-        some days, 90 by default. An alert that has not lasted for as long as its rule says, or is silenced before a
+        $TIDEGAUGE_KEEP_DAYS days. An alert that has not lasted for as long as its rule says, or is silenced before a
         message named it, is not listed. Send `next` of a page as `cursor` to get the following one; it is null on the
         last page.
         """

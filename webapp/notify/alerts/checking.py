@@ -8,8 +8,8 @@ from django.utils import timezone
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.notify.alerts.figures import figures, limits_of
 from tidegauge.webapp.notify.alerts.history import LONGEST_PAUSE, record_verdicts
+from tidegauge.webapp.notify.alerts.messages import notify
 from tidegauge.webapp.notify.alerts.models import AlertRule, LastCheck
-from tidegauge.webapp.notify.alerts.notices import notify
 from tidegauge.webapp.notify.alerts.rules import above_limits, findings, follow
 
 LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('tidegauge alerts', 0))"

@@ -1,11 +1,10 @@
-"""Sends the mails about alerts: at least once each, some attempts over some hours, never for long at a time.
+"""Sends the mails about alerts, which the outbox keeps: at least once each, and never for long at a time.
 
 A mail stays pending until its attempt is recorded, so a worker that dies while it sends one sends it again.
 """
 
 import smtplib
 import time
-from datetime import timedelta
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
@@ -14,18 +13,18 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tidegauge.webapp.notify.alerts.models import Notice
+from tidegauge.webapp.notify.webhooks import outbox
+from tidegauge.webapp.notify.webhooks.models import Delivery
+from tidegauge.webapp.notify.webhooks.sending import SendAttempt
 
-# After each attempt that failed; then it is given up.
-WAITS = [timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 240)]
 # After it a task sends nothing new; TASK_SECONDS ends an attempt, too, which a server may draw out byte by byte.
 TURN_SECONDS, TASK_SECONDS = 30.0, 60
 
 MOST_CHARACTERS = 500
 
 
-def due() -> QuerySet[Notice]:
-    pending = Notice.objects.filter(channel=Notice.Channel.MAIL, status=Notice.Status.PENDING)
+def due() -> QuerySet[Delivery]:
+    pending = Delivery.objects.filter(webhook=None, status=Delivery.Status.PENDING)
     return pending.filter(next_attempt_at__lte=timezone.now()).order_by("next_attempt_at", "id")
 
 
@@ -39,30 +38,23 @@ def send_due() -> int:
 
 def _send_next() -> bool:
     with transaction.atomic():
-        # Until it is recorded no other worker sends it.
-        notice = due().select_for_update(skip_locked=True).first()
-        if notice is None:
+        # The row stays locked until the attempt is recorded, so that no other worker sends the mail.
+        mail = due().select_for_update(skip_locked=True).first()
+        if mail is None:
             return False
-        error = _send(notice)
-        notice.attempts += 1
-        notice.error = error[:MOST_CHARACTERS]
-        if not error:
-            notice.status, notice.finished_at = Notice.Status.SENT, timezone.now()
-        elif notice.attempts > len(WAITS):
-            notice.status, notice.finished_at = Notice.Status.FAILED, timezone.now()
-        else:
-            notice.next_attempt_at = timezone.now() + WAITS[notice.attempts - 1]
-        notice.save()
+        began, at = time.monotonic(), timezone.now()
+        error = _send(mail)[:MOST_CHARACTERS]
+        outbox.keep(mail, SendAttempt(at.isoformat(), round(time.monotonic() - began, 3), None, error))
     return True
 
 
-def _send(notice: Notice) -> str:
+def _send(mail: Delivery) -> str:
     """Return why a mail was not sent; empty if it was."""
     if not settings.TIDEGAUGE_MAIL:
         return "there is no mail server: set EMAIL_URL"
-    subject = " ".join(notice.subject.split())
+    subject = " ".join(mail.subject.split())
     try:
-        EmailMessage(subject, notice.body, to=notice.to, headers={"Auto-Submitted": "auto-generated"}).send()
+        EmailMessage(subject, mail.body, to=mail.mail_to, headers={"Auto-Submitted": "auto-generated"}).send()
     except SoftTimeLimitExceeded:
         return f"the mail server took longer than {TASK_SECONDS} s"
     except (smtplib.SMTPException, OSError, ValueError) as error:

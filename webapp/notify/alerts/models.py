@@ -1,10 +1,9 @@
-"""The history of verdicts, and alerts: the rules, what they have found, silences, and the messages about them."""
+"""The history of verdicts, and alerts: the rules, what they have found, and silences."""
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
-from django.utils import timezone
 
 from tidegauge.webapp.notify.webhooks.models import Webhook
 
@@ -78,6 +77,11 @@ class AlertRule(models.Model):
     def __str__(self):
         return self.name
 
+    @property
+    def source(self) -> str:
+        """What the sources of its messages in the outbox begin with."""
+        return f"rule {self.pk} "
+
 
 class Alert(models.Model):
     """A verdict that a rule is about, or a figure above its limit, from when it was found until it was over.
@@ -132,43 +136,3 @@ class Silence(models.Model):
 
     def __str__(self):
         return f"of {self.pipeline or 'all pipelines'} until {self.until:%Y-%m-%d %H:%M %Z}"
-
-
-class Notice(models.Model):
-    """A message about alerts: a mail until it is sent or given up, or what a webhook was given to deliver.
-
-    source: of a webhook's message, by which its delivery is found. attempts, error: of a mail.
-    """
-
-    class Channel(models.TextChoices):
-        MAIL = "mail"
-        WEBHOOK = "webhook"
-
-    class Status(models.TextChoices):
-        PENDING = "pending"
-        SENT = "sent"
-        FAILED = "failed"
-
-    rule = models.ForeignKey(AlertRule, models.SET_NULL, null=True, related_name="notices")
-    channel = models.CharField(max_length=10, choices=Channel)
-    to = ArrayField(models.TextField())
-    source = models.TextField(blank=True)
-    subject = models.TextField()
-    body = models.TextField()
-    status = models.CharField(max_length=10, choices=Status, default=Status.PENDING)
-    attempts = models.PositiveIntegerField(default=0)
-    error = models.TextField(blank=True)
-    next_attempt_at = models.DateTimeField(default=timezone.now)
-    created_at = models.DateTimeField(default=timezone.now)
-    finished_at = models.DateTimeField(null=True)
-
-    class Meta:
-        ordering = ["-id"]
-        verbose_name = "message"
-        indexes = [
-            models.Index(fields=["next_attempt_at"], condition=Q(status="pending"), name="pending_notices"),
-            models.Index(fields=["finished_at"], name="notices_by_age"),
-        ]
-
-    def __str__(self):
-        return self.subject

@@ -11,18 +11,17 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 from psycopg import sql
 
-from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Notice, Silence, VerdictPeriod
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence, VerdictPeriod
 
 # Of one pipeline, whatever their age: one that changes with each look has 5,760 in a day.
 MOST_PERIODS = 5_000
 
 
 def forget_old(**_: Any) -> None:
-    """Delete what ended longer ago than TIDEGAUGE_ALERTS_KEEP_DAYS, and periods beyond MOST_PERIODS of a pipeline."""
-    oldest = timezone.now() - timedelta(days=settings.TIDEGAUGE_ALERTS_KEEP_DAYS)
+    """Delete what ended longer ago than TIDEGAUGE_KEEP_DAYS, and periods beyond MOST_PERIODS of a pipeline."""
+    oldest = timezone.now() - timedelta(days=settings.TIDEGAUGE_KEEP_DAYS)
     VerdictPeriod.objects.filter(until__lt=oldest, is_current=False).delete()
     Alert.objects.filter(ended_at__lt=oldest).delete()
-    Notice.objects.filter(finished_at__lt=oldest).delete()
     Silence.objects.filter(until__lt=oldest).delete()
     place = Window(RowNumber(), partition_by="pipeline", order_by=[F("began_at").desc(), F("id").desc()])
     beyond = VerdictPeriod.objects.annotate(place=place).filter(place__gt=MOST_PERIODS).order_by()

@@ -155,7 +155,7 @@ class DeliveryAdmin(LongListAdmin):
     list_display = ["event", "to", "shown_status", "attempts", "answer", "created_at", "next_attempt"]
     list_filter = ["status", "event", "webhook"]
     list_select_related = ["webhook"]
-    search_fields = ["=message_id"]
+    search_fields = ["=message_id", "subject", "mail_to"]
     actions = ["send_again"]
     fields = [
         "message_id", "event", "to", "shown_status", "attempts", "created_at", "next_attempt", "finished_at",
@@ -170,8 +170,10 @@ class DeliveryAdmin(LongListAdmin):
     def has_send_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("webhooks.change_webhook")
 
-    @display(description="Webhook", ordering="webhook__name")
-    def to(self, delivery: Delivery) -> SafeString:
+    @display(description="To", ordering="webhook__name")
+    def to(self, delivery: Delivery) -> SafeString | str:
+        if delivery.webhook_id is None:
+            return ", ".join(delivery.mail_to)
         return link_to(Webhook, delivery.webhook_id, delivery.webhook)
 
     @display(description="Status", ordering="status", label=STATUSES)
@@ -197,7 +199,9 @@ class DeliveryAdmin(LongListAdmin):
 
     @display(description="Message")
     def message(self, delivery: Delivery) -> SafeString:
-        text = json.dumps(json.loads(delivery.body), indent=2, ensure_ascii=False)
+        text = f"{delivery.subject}\n\n{delivery.body}"
+        if delivery.webhook_id:
+            text = json.dumps(json.loads(delivery.body), indent=2, ensure_ascii=False)
         # It breaks long lines by itself, which the theme's styles do for no other element.
         box = '<textarea readonly rows="{}" class="w-full text-xs" aria-label="Message">{}</textarea>'
         return format_html(box, min(text.count("\n") + 2, MOST_LINES), text)

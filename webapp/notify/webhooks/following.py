@@ -1,4 +1,4 @@
-"""Follows commits, pipelines and runs for the webhooks: what is new is stored as messages, with the new positions.
+"""Follows commits and runs for the webhooks: what is new is stored as messages, with the new positions.
 
 Messages and position are stored in one transaction, and only if the position is still the one that was read from: so
 nothing is lost or told twice, whatever fails or runs beside it. What cannot be read, such as a state that was dropped,
@@ -16,7 +16,6 @@ from tidegauge.webapp.notify.webhooks import outbox
 from tidegauge.webapp.notify.webhooks.commits import find_commits
 from tidegauge.webapp.notify.webhooks.models import Cursor, Kind, Webhook
 from tidegauge.webapp.notify.webhooks.outbox import News
-from tidegauge.webapp.notify.webhooks.pipelines import find_pipelines
 from tidegauge.webapp.notify.webhooks.runs import find_runs
 from tidegauge.webapp.notify.webhooks.upkeep import commits_topic
 
@@ -47,8 +46,6 @@ def topics(webhook: Webhook) -> dict[str, Find]:
     found: dict[str, Find] = {}
     if Kind.COMMIT in webhook.kinds:
         found |= {commits_topic(state): partial(find_commits, state=state) for state in webhook.states}
-    if Kind.PIPELINE in webhook.kinds:
-        found["pipelines"] = find_pipelines
     if Kind.MAINTENANCE in webhook.kinds:
         found["maintenance"] = find_runs
     return found

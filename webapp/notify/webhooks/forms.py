@@ -15,7 +15,7 @@ from tidegauge.webapp.notify.webhooks.models import Kind, Webhook
 
 class WebhookForm(KeyScopeForm):
     kinds = forms.MultipleChoiceField(
-        label="About", choices=Kind, initial=[Kind.PIPELINE], widget=UnfoldAdminCheckboxSelectMultipleWidget
+        label="About", choices=Kind, initial=[Kind.ALERT], widget=UnfoldAdminCheckboxSelectMultipleWidget
     )
     keys = forms.JSONField(
         required=False,
@@ -26,10 +26,9 @@ class WebhookForm(KeyScopeForm):
 
     class Meta:
         model = Webhook
-        fields = ["name", "url", "kinds", "states", "key_prefix", "keys", "late_seconds", "enabled"]
+        fields = ["name", "url", "kinds", "states", "key_prefix", "keys", "enabled"]
         help_texts = {
             "url": "https://host/path; messages are sent there by POST",
-            "late_seconds": "a pipeline is late if its oldest unread input is older; empty: never",
             "enabled": "one that was disabled goes on where it was",
         }
 
@@ -53,12 +52,6 @@ class WebhookForm(KeyScopeForm):
         if not isinstance(keys, list):
             raise forms.ValidationError('keys are a JSON list of lists; enter a list such as [["JFK", "AA"]]')
         return keys
-
-    def clean_late_seconds(self) -> float | None:
-        seconds: float | None = self.cleaned_data["late_seconds"]
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise forms.ValidationError("enter a number of seconds above 0, or nothing")
-        return seconds
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

@@ -11,16 +11,15 @@ from tidegauge.webapp.accounts.permissions import KeyScope
 
 class Kind(models.TextChoices):
     COMMIT = "commit", "commit: a batch has changed a state"
-    PIPELINE = "pipeline", "pipeline: it fails, is late, or has recovered"
     MAINTENANCE = "maintenance", "maintenance: a run is done or has failed"
-    ALERT = "alert", "alert: a rule of the alerts names this webhook"
+    ALERT = "alert", "alert: a pipeline or state has a problem, as alert rules that name this webhook say"
 
 
 class Webhook(models.Model):
     """An address that messages are sent to.
 
     states: what it is told of; empty: all pipelines and runs, and no commits. keys, key_prefix: of commits, as JSON;
-    empty: all keys. late_seconds: a pipeline is late beyond it; None: never.
+    empty: all keys.
     secret, previous_secret: what the signing secrets are derived from, see signing.py; the previous one is used until
     `previous_until`.
     failures: attempts in a row that failed, whatever the message. rests_until: nothing is sent before.
@@ -32,7 +31,6 @@ class Webhook(models.Model):
     states = ArrayField(models.TextField(), default=list, blank=True)
     keys = models.JSONField(default=list, blank=True)
     key_prefix = models.JSONField(default=list, blank=True)
-    late_seconds = models.FloatField(null=True, blank=True)
     enabled = models.BooleanField(default=True)
     secret = models.CharField(max_length=100, editable=False)
     previous_secret = models.CharField(max_length=100, blank=True, editable=False)
@@ -76,9 +74,10 @@ class Cursor(models.Model):
 
 
 class Delivery(models.Model):
-    """A message for a webhook. message_id: stays the same however often it is sent. event: its `type`.
+    """A message for a webhook, or a mail. message_id: stays the same however often it is sent. event: its `type`.
 
-    source: what it is about, where the same must not become two messages. body: what is signed and sent.
+    webhook: None for a mail, which has `mail_to` and `subject` instead. source: what it is about, because the same must
+    not become two messages of a webhook. body: what is signed and sent, or the text of the mail.
     attempts: since it was last asked for. log: of its newest attempts, `{"at", "seconds", "status", "error"}`.
     """
 
@@ -87,7 +86,9 @@ class Delivery(models.Model):
         DELIVERED = "delivered"
         DEAD = "dead"
 
-    webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="deliveries")
+    webhook = models.ForeignKey(Webhook, models.CASCADE, null=True, related_name="deliveries")
+    mail_to = ArrayField(models.EmailField(), default=list)
+    subject = models.TextField(blank=True)
     message_id = models.CharField(max_length=40, unique=True)
     event = models.CharField(max_length=40)
     source = models.TextField(null=True)  # noqa: DJ001 (NULL: not compared)

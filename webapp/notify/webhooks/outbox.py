@@ -1,4 +1,4 @@
-"""Messages for webhooks, from the moment they are stored until they are delivered or given up.
+"""Messages for webhooks and mails, from the moment they are stored until they are delivered or given up.
 
 A message is sent at least once: it stays pending until an answer is recorded, so a worker that dies in between sends
 it again, with the same id. One worker at a time sends. Each webhook has one message under way, and they take turns; one
@@ -8,7 +8,7 @@ that has failed rests, so a silent receiver takes one of the threads for TIDEGAU
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
@@ -80,10 +80,30 @@ class Backlog:
 def add(webhook: Webhook, messages: Iterable[Message]) -> None:
     """Store messages, oldest first, in the caller's transaction; one whose source has a message already is left out."""
     rows = [
-        Delivery(webhook=webhook, message_id=f"msg_{uuid4().hex}", event=each.event, source=each.source, body=each.body)
+        Delivery(webhook=webhook, message_id=_new_id(), event=each.event, source=each.source, body=each.body)
         for each in messages
     ]
     Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def add_mail(to: Sequence[str], subject: str, text: str, *, event: str, source: str) -> None:
+    """Store a mail, in the caller's transaction."""
+    Delivery.objects.create(
+        mail_to=to, subject=subject, body=text, message_id=_new_id(), event=event, source=source
+    )  # fmt: skip
+
+
+def add_refused(webhook: Webhook, message: Message) -> None:
+    """Store a message that is given up at once, because too many others are pending."""
+    made = SendAttempt(message.at.isoformat(), 0.0, None, f"{MOST_PENDING} messages of the webhook are pending already")
+    Delivery.objects.create(
+        webhook=webhook, message_id=_new_id(), event=message.event, source=message.source, body=message.body,
+        status=Delivery.Status.DEAD, log=[asdict(made)], finished_at=message.at,
+    )  # fmt: skip
+
+
+def _new_id() -> str:
+    return f"msg_{uuid4().hex}"
 
 
 def room(webhook: Webhook) -> int:
@@ -101,7 +121,7 @@ def send_due() -> int:
 
 def _send_due() -> int:
     until = time.monotonic() + TURN_SECONDS
-    turns: Counter[int] = Counter()
+    turns: Counter[int | None] = Counter()
     under_way: dict[Future[SendAttempt], Delivery] = {}
     with ThreadPoolExecutor(THREADS, thread_name_prefix="webhooks") as pool:
         while True:
@@ -115,7 +135,7 @@ def _send_due() -> int:
                 keep(under_way.pop(future), future.result())
 
 
-def _next(turns: Counter[int], under_way: Iterable[Delivery]) -> list[Delivery]:
+def _next(turns: Counter[int | None], under_way: Iterable[Delivery]) -> list[Delivery]:
     """Return the first due message of the webhooks that have had the fewest turns, as many as there are threads."""
     busy = {delivery.webhook_id for delivery in under_way}
     firsts: dict[int, int] = dict(due().exclude(pk__in=busy).values_list("pk", "due"))
@@ -137,23 +157,29 @@ def keep(delivery: Delivery, made: SendAttempt) -> None:
     """Record an attempt, and what becomes of the message and its webhook."""
     with transaction.atomic():
         held = Delivery.objects.select_for_update(no_key=True).filter(pk=delivery.pk).first()
-        webhook = Webhook.objects.select_for_update(no_key=True).filter(pk=delivery.webhook_id).first()
-        if held is None or webhook is None:
+        if held is None:
             return
         held.attempts += 1
         held.log = [*held.log, asdict(made)][-MOST_LOGGED:]
         if made.is_delivered:
             _finish(held, Delivery.Status.DELIVERED)
-            webhook.failures, webhook.rests_until = 0, None
         else:
             _wait_or_give_up(held, made)
-            webhook.failures += 1
-            webhook.rests_until = timezone.now() + _growing(FIRST_REST, 2, webhook.failures, LONGEST_REST)
-        if made.status == GONE and webhook.enabled:
-            webhook.enabled, webhook.problem = False, "the receiver answered 410 Gone, so it is disabled"
-            record("webhook.disable", f"webhook {webhook}", by=SENDER, reason="410 Gone")
         held.save()
-        webhook.save(update_fields=["failures", "rests_until", "enabled", "problem"])
+        for webhook in Webhook.objects.select_for_update(no_key=True).filter(deliveries=held):
+            _keep_of_webhook(webhook, made)
+
+
+def _keep_of_webhook(webhook: Webhook, made: SendAttempt) -> None:
+    if made.is_delivered:
+        webhook.failures, webhook.rests_until = 0, None
+    else:
+        webhook.failures += 1
+        webhook.rests_until = timezone.now() + _growing(FIRST_REST, 2, webhook.failures, LONGEST_REST)
+    if made.status == GONE and webhook.enabled:
+        webhook.enabled, webhook.problem = False, "the receiver answered 410 Gone, so it is disabled"
+        record("webhook.disable", f"webhook {webhook}", by=SENDER, reason="410 Gone")
+    webhook.save(update_fields=["failures", "rests_until", "enabled", "problem"])
 
 
 def _wait_or_give_up(delivery: Delivery, made: SendAttempt) -> None:

@@ -41,9 +41,11 @@ def attempt(delivery: Delivery) -> SendAttempt:
     """Send a message once, to the first address of its webhook that can be connected to. It raises nothing."""
     began, at = time.monotonic(), timezone.now()
     status, error = None, ""
+    webhook = delivery.webhook
+    assert webhook is not None
     try:
-        url = check_url(delivery.webhook.url)
-        signed = headers(delivery.webhook, delivery.message_id, delivery.body, at)
+        url = check_url(webhook.url)
+        signed = headers(webhook, delivery.message_id, delivery.body, at)
         status = asyncio.run(_within(settings.TIDEGAUGE_WEBHOOK_SECONDS, url, resolve(url), signed, delivery.body))
         error = _refusal(status)
     except (AddressError, SecretKeyChangedError) as refused:

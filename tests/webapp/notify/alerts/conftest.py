@@ -8,8 +8,9 @@ from tests.webapp.fixtures import connection, filled, flights, lasting, reader
 from tests.webapp.notify.alerts.mail_server import MailServer, mail_server
 from tests.webapp.notify.webhooks.conftest import loopback, receiving, webhook
 from tidegauge.webapp.notify.alerts import checking
-from tidegauge.webapp.notify.alerts.models import AlertRule, LastCheck, Notice
+from tidegauge.webapp.notify.alerts.models import AlertRule, LastCheck
 from tidegauge.webapp.notify.alerts.rules import USUAL
+from tidegauge.webapp.notify.webhooks.models import Delivery
 
 __all__ = ["api", "connection", "filled", "flights", "lasting", "loopback", "reader", "receiving", "webhook"]
 
@@ -44,12 +45,12 @@ def look(filled) -> Callable[[float], list[str]]:
     LastCheck.objects.update_or_create(pk=1, defaults={"at": NOON})
 
     def at(seconds: float) -> list[str]:
-        before = set(Notice.objects.values_list("pk", flat=True))
+        before = set(Delivery.objects.values_list("pk", flat=True))
         moment = LastCheck.objects.get().at
         while moment < NOON + timedelta(seconds=seconds):
             moment = min(moment + timedelta(seconds=15), NOON + timedelta(seconds=seconds))
             checking._look(moment)
-        found = Notice.objects.filter(channel="mail").exclude(pk__in=before).order_by("id")
+        found = Delivery.objects.filter(webhook=None).exclude(pk__in=before).order_by("id")
         return list(found.values_list("subject", flat=True))
 
     return at

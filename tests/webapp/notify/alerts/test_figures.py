@@ -12,7 +12,8 @@ from tests.webapp.notify.alerts.conftest import NOON
 from tidegauge.state_backends import Catalog
 from tidegauge.webapp.accounts.audit.models import AuditEntry
 from tidegauge.webapp.notify.alerts.figures import ABOVE_LIMIT, LIMITS
-from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Notice, Silence
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence
+from tidegauge.webapp.notify.webhooks.models import Delivery
 
 ADD = "/admin/tidegauge_alerts/alertrule/add/"
 FORM = {"name": "ops", "verdicts": [], "after_seconds": "300", "mail_to": "a@example.com", "enabled": "on"}
@@ -89,7 +90,7 @@ class TestALimit:
 
         exceed(filled)
         [begun] = look(30) or look(45)
-        assert said.replace("1,015", "1,030") in Notice.objects.get().body
+        assert said.replace("1,015", "1,030") in Delivery.objects.get().body
         assert look(600) == []
 
         mend(filled)
@@ -147,7 +148,7 @@ class TestALimit:
         pending(filled, 6)
 
         assert look(15) == ["Tidegauge: flights pending input above limit"]
-        assert Notice.objects.get().to == ["ops@example.com"]
+        assert Delivery.objects.get().mail_to == ["ops@example.com"]
 
     def test_it_is_silenced_as_verdicts_are(self, filled, look, rule):
         rule(verdicts=[], pending_input=5)

@@ -146,7 +146,7 @@ def test_an_alert_left_open_under_the_new_name_does_not_stop_a_rename(lasting, r
 
 class TestWhatIsKept:
     def test_old_periods_are_deleted_by_the_schedules_maintenance(self, filled, settings):
-        settings.TIDEGAUGE_ALERTS_KEEP_DAYS = 90
+        settings.TIDEGAUGE_KEEP_DAYS = 90
         record_verdicts(queries.pipelines(), timezone.now() - timedelta(days=100))
         filled.report("failed", "no disk")
         record_verdicts(queries.pipelines(), timezone.now())

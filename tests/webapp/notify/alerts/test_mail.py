@@ -10,26 +10,31 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.utils import timezone
 
 from tidegauge.webapp.notify.alerts import checking, mail
-from tidegauge.webapp.notify.alerts.models import Notice
+from tidegauge.webapp.notify.webhooks.models import Delivery
+from tidegauge.webapp.notify.webhooks.outbox import MOST_ATTEMPTS
 
 
 @pytest.fixture
-def notice(filled, rule) -> Notice:
+def message(filled, rule) -> Delivery:
     rule()
     filled.report("failed", "no disk")
     checking.check()
-    return Notice.objects.get()
+    return Delivery.objects.get()
 
 
-def again(notice: Notice) -> Notice:
+def again(message: Delivery) -> Delivery:
     """Let a mail be due, and send it."""
-    Notice.objects.update(next_attempt_at=timezone.now() - timedelta(seconds=1))
+    Delivery.objects.update(next_attempt_at=timezone.now() - timedelta(seconds=1))
     mail.send_due()
-    notice.refresh_from_db()
-    return notice
+    message.refresh_from_db()
+    return message
 
 
-def test_it_is_sent_once(mailbox, notice, settings):
+def error_of(message: Delivery) -> str:
+    return message.log[-1]["error"]
+
+
+def test_it_is_sent_once(mailbox, message, settings):
     settings.DEFAULT_FROM_EMAIL = "tidegauge@example.com"
     mail.send_due()
     mail.send_due()
@@ -40,8 +45,8 @@ def test_it_is_sent_once(mailbox, notice, settings):
     )  # fmt: skip
     assert "flights failed: its driver has given up, since " in sent.get_content()
     assert "no disk" not in sent.as_string()
-    notice.refresh_from_db()
-    assert (notice.status, notice.attempts, notice.error) == ("sent", 1, "")
+    message.refresh_from_db()
+    assert (message.status, message.attempts, message.log[0]["error"]) == ("delivered", 1, "")
 
 
 def test_it_links_to_the_page_where_the_address_is_known(mailbox, settings, rule, filled):
@@ -54,40 +59,40 @@ def test_it_links_to_the_page_where_the_address_is_known(mailbox, settings, rule
     assert "  https://tidegauge.example/pipelines/flights/" in mailbox.received[0].get_content()
 
 
-def test_one_that_is_refused_is_tried_again_and_given_up(mailbox, notice):
+def test_one_that_is_refused_is_tried_again_and_given_up(mailbox, message):
     mailbox.refusal = "550 no such mailbox"
-    first = again(notice)
+    first = again(message)
     assert (first.status, first.attempts) == ("pending", 1)
-    assert "no such mailbox" in first.error
-    assert first.next_attempt_at > timezone.now() + timedelta(seconds=50)
+    assert "no such mailbox" in error_of(first)
+    assert first.next_attempt_at > timezone.now() + timedelta(seconds=5)
 
-    for _ in mail.WAITS:
-        again(notice)
+    for _ in range(MOST_ATTEMPTS - 1):
+        again(message)
 
-    assert (notice.status, notice.attempts) == ("failed", 1 + len(mail.WAITS))
-    assert again(notice).attempts == 1 + len(mail.WAITS)
+    assert (message.status, message.attempts) == ("dead", MOST_ATTEMPTS)
+    assert again(message).attempts == MOST_ATTEMPTS
 
 
-def test_a_server_that_says_nothing_is_left_after_a_time(mailbox, notice, settings):
+def test_a_server_that_says_nothing_is_left_after_a_time(mailbox, message, settings):
     mailbox.is_silent, settings.EMAIL_TIMEOUT = True, 0.2
 
-    found = again(notice)
+    found = again(message)
 
     assert found.status == "pending"
-    assert found.error.endswith(": timed out")
+    assert error_of(found).endswith(": timed out")
 
 
-def test_without_a_server_it_says_so(notice):
-    assert again(notice).error == "there is no mail server: set EMAIL_URL"
+def test_without_a_server_it_says_so(message):
+    assert error_of(again(message)) == "there is no mail server: set EMAIL_URL"
 
 
-def test_the_time_limit_of_the_task_ends_an_attempt(mailbox, notice, settings):
+def test_the_time_limit_of_the_task_ends_an_attempt(mailbox, message, settings):
     mailbox.is_silent, settings.EMAIL_TIMEOUT = True, 60
 
     with task_ends_after(0.3):
-        found = again(notice)
+        found = again(message)
 
-    assert (found.status, found.error) == ("pending", "the mail server took longer than 60 s")
+    assert (found.status, error_of(found)) == ("pending", "the mail server took longer than 60 s")
 
 
 @contextmanager

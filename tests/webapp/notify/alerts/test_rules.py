@@ -14,7 +14,7 @@ from tidegauge.webapp.accounts.audit.models import AuditEntry
 from tidegauge.webapp.accounts.models import Restriction
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.notify.alerts import checking
-from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Notice, Silence
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence
 from tidegauge.webapp.notify.alerts.rules import USUAL
 from tidegauge.webapp.notify.webhooks.models import Delivery
 
@@ -110,7 +110,7 @@ class TestAnAlert:
 
         checking._look(NOON + timedelta(hours=3))
 
-        assert not Notice.objects.exists()
+        assert not Delivery.objects.exists()
         assert look(3 * 3_600 + 300) == ["Tidegauge: flights failed"]
 
     def test_one_that_was_told_before_no_worker_looked_is_not_told_again(self, filled, look, rule):
@@ -120,7 +120,7 @@ class TestAnAlert:
 
         checking._look(NOON + timedelta(hours=3))
 
-        assert Notice.objects.count() == 1
+        assert Delivery.objects.count() == 1
 
     def test_many_at_once_are_one_message(self, filled, look, rule):
         rule()
@@ -130,7 +130,7 @@ class TestAnAlert:
             driver_status.report(filled.conn, name, "failed", "no disk")
 
         assert look(15) == ["Tidegauge: 60 alerts, 60 open"]
-        body = Notice.objects.get().body
+        body = Delivery.objects.get().body
         assert "p00 failed: its driver has given up, since 2026-11-23 12:00:15 UTC" in body
         assert ".. and 10 more; the dashboard shows all" in body
 
@@ -147,7 +147,7 @@ class TestOfAState:
         filled.conn.execute("UPDATE tidegauge.state SET finding = 'secret' WHERE name = 'totals'")
 
         assert look(15) == ["Tidegauge: state totals not served"]
-        assert "secret" not in Notice.objects.get().body
+        assert "secret" not in Delivery.objects.get().body
 
         filled.conn.execute("UPDATE tidegauge.state SET finding = '' WHERE name = 'totals'")
         assert look(120) == ["Tidegauge: state totals not served is over"]
@@ -167,7 +167,7 @@ class TestOfAState:
         filled.report("failed", "no disk")
 
         assert look(15) == ["Tidegauge: flights failed"]
-        assert Notice.objects.get().to == ["ops@example.com"]
+        assert Delivery.objects.get().mail_to == ["ops@example.com"]
 
 
 class TestSilenced:
@@ -208,7 +208,7 @@ class TestByWebhook:
         assert delivery.event == "alert.changed"
         assert '"verdict":"failed"' in delivery.body
         assert "no disk" not in delivery.body
-        assert Notice.objects.get().source == delivery.source
+        assert delivery.source.startswith(AlertRule.objects.get().source)
 
     def test_a_webhook_of_some_states_is_told_of_their_pipelines_alone(self, filled, look, rule, webhook):
         narrow = webhook("alert", name="narrow", states=["elsewhere"])
@@ -292,7 +292,7 @@ class TestInTheAdmin:
         filled.report("failed", "no disk")
         look(15)
 
-        messages = text(admin_client.get("/admin/tidegauge_alerts/notice/"))
+        messages = text(admin_client.get("/admin/webhooks/delivery/"))
         alerts = text(admin_client.get("/admin/tidegauge_alerts/alert/"))
 
         assert "ops@example.com" in messages

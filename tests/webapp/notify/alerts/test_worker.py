@@ -11,7 +11,7 @@ import pytest
 from tests.webapp.maintenance.test_tasks import wait_until
 from tests.webapp.web_server import database_url
 from tidegauge.webapp.notify.alerts import tasks
-from tidegauge.webapp.notify.alerts.models import Notice
+from tidegauge.webapp.notify.webhooks.models import Delivery
 
 pytestmark = pytest.mark.processes
 
@@ -41,7 +41,7 @@ def test_a_mail_arrives(worker, lasting, mailbox, rule):
     lasting.report("failed", "no disk")
 
     tasks.check.delay()
-    wait_until(lambda: Notice.objects.filter(status="sent").exists())
+    wait_until(lambda: Delivery.objects.filter(status="delivered").exists())
 
     [mail] = mailbox.received
     assert (mail["Subject"], mail["From"]) == ("Tidegauge: flights failed", "tidegauge@example.com")

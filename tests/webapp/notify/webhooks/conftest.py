@@ -29,7 +29,7 @@ def webhook(receiving, db) -> Callable[..., Webhook]:
     """Makes a webhook of the receiver, which has been told everything up to now; `shown_once` is its secret."""
 
     def make(*kinds: str, name: str = "hook", url: str = receiving.url, **fields) -> Webhook:
-        made = Webhook(name=name, url=url, kinds=list(kinds) or ["pipeline"], **fields)
+        made = Webhook(name=name, url=url, kinds=list(kinds) or ["maintenance"], **fields)
         made.shown_once = services.create(made)
         following.follow(made)
         return made

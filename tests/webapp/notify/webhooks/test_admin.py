@@ -35,7 +35,7 @@ def signed_in(db, django_user_model):
 def written(**fields):
     return {
         "name": "hook", "url": "https://hook.example/x?token=t0p", "kinds": ["commit"],
-        "states": ["flights_by_carrier"], "key_prefix": "[]", "keys": "[]", "late_seconds": "", "enabled": "on",
+        "states": ["flights_by_carrier"], "key_prefix": "[]", "keys": "[]", "enabled": "on",
     } | fields  # fmt: skip
 
 
@@ -73,8 +73,7 @@ class TestForm:
             ({"keys": '["JFK"]'}, "flights_by_carrier: "),
             ({"keys": '{"a": 1}'}, "JSON list of lists"),
             ({"keys": '[["JFK", "AA"]]', "key_prefix": '["JFK"]'}, "exclude each other"),
-            ({"kinds": ["pipeline"], "key_prefix": '["JFK"]'}, "are about commits"),
-            ({"late_seconds": "-1"}, "above 0"),
+            ({"kinds": ["maintenance"], "key_prefix": '["JFK"]'}, "are about commits"),
             ({"kinds": []}, "This field is required"),
         ],
     )

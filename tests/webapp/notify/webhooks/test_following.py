@@ -1,7 +1,7 @@
-"""What webhooks are told of pipelines and maintenance: each change once, whatever fails in between."""
+"""What webhooks are told of commits and maintenance: each change once, whatever fails in between."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
@@ -21,75 +21,6 @@ def told(webhook):
 
 def events(webhook):
     return [event for event, _ in told(webhook)]
-
-
-def lag(filled, seconds):
-    oldest = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
-    filled.report("running", pending={"count": 1, "unit": "files", "oldest": oldest})
-
-
-class TestPipelines:
-    def test_a_failure_and_the_recovery_are_told_once_each(self, filled, webhook):
-        made = webhook("pipeline")
-        assert events(made) == []
-
-        filled.fail("no such file", failures=1, next_try_at=timezone.now())
-        assert events(made) == events(made) == ["pipeline.failing"]
-        filled.report("failed", "gave up")
-        assert events(made)[1:] == ["pipeline.failed"]
-        filled.report("starting")
-        assert len(events(made)) == 2
-        filled.report("running")
-        assert events(made)[2:] == ["pipeline.recovered"]
-
-        [(_, failing), *_] = told(made)
-        assert (failing["pipeline"], failing["message"], failing["failures"]) == ("flights", "no such file", 1)
-        assert failing["states"] == ["flights_by_carrier", "flights_by_hour", "totals"]
-        assert len(told(made)) == 3
-
-    def test_a_driver_that_is_gone_has_failed(self, filled, webhook):
-        made = webhook("pipeline")
-
-        filled.die()
-
-        assert [(event, data["status"]) for event, data in told(made)] == [("pipeline.failed", "lost")]
-
-    def test_a_pause_mends_nothing(self, filled, webhook):
-        made = webhook("pipeline")
-        filled.report("failed", "gave up")
-        following.follow(made)
-
-        filled.report("paused")
-
-        assert events(made) == ["pipeline.failed"]
-
-    def test_a_lag_is_told_beyond_the_limit_and_over_below_half_of_it(self, filled, webhook):
-        made = webhook("pipeline", late_seconds=600)
-        lag(filled, 300)
-        assert events(made) == []
-
-        lag(filled, 700)
-        assert events(made) == ["pipeline.late"]
-        lag(filled, 500)
-        assert events(made) == ["pipeline.late"]
-        lag(filled, 100)
-        assert events(made) == ["pipeline.late", "pipeline.recovered"]
-
-    def test_a_webhook_without_a_limit_is_told_of_no_lag(self, filled, webhook):
-        made = webhook("pipeline")
-
-        lag(filled, 10_000)
-
-        assert events(made) == []
-
-    def test_a_webhook_of_some_states_is_told_of_their_pipelines_without_messages(self, filled, webhook):
-        of_totals, of_others = webhook(states=["totals"]), webhook(name="b", states=["elsewhere"])
-
-        filled.report("failed", "the row was JFK,AA,1")
-
-        [(_, data)] = told(of_totals)
-        assert (data["states"], data["message"]) == (["totals"], "")
-        assert told(of_others) == []
 
 
 class TestRuns:
@@ -147,8 +78,8 @@ class TestRuns:
 
 class TestExactness:
     def test_messages_and_position_are_stored_together_or_not_at_all(self, filled, webhook, monkeypatch):
-        made = webhook("pipeline")
-        filled.report("failed", "gave up")
+        made = webhook("maintenance")
+        run(filled, "done")
 
         def crash(*_):
             raise KeyboardInterrupt
@@ -158,22 +89,22 @@ class TestExactness:
             with pytest.raises(KeyboardInterrupt):
                 following.follow(made)
 
-        assert events(made) == ["pipeline.failed"]
+        assert events(made) == ["maintenance.done"]
 
     def test_a_position_that_another_worker_has_moved_is_not_told_from_again(self, filled, webhook, monkeypatch):
-        made = webhook("pipeline")
-        filled.report("failed", "gave up")
-        find = following.find_pipelines
+        made = webhook("commit", states=["totals"])
+        filled.commit({("EWR", "AA"): 1})
+        find = following.find_commits
 
-        def overtaken(*arguments):
-            news = find(*arguments)
-            monkeypatch.setattr(following, "find_pipelines", find)
+        def overtaken(*arguments, **named):
+            news = find(*arguments, **named)
+            monkeypatch.setattr(following, "find_commits", find)
             following.follow(made)
             return news
 
-        monkeypatch.setattr(following, "find_pipelines", overtaken)
+        monkeypatch.setattr(following, "find_commits", overtaken)
 
-        assert events(made) == ["pipeline.failed"]
+        assert events(made) == ["commit.batch"]
 
     def test_what_cannot_be_followed_does_not_stop_the_rest_and_is_shown(self, filled, webhook):
         made = webhook("commit", "maintenance", states=["nowhere", "totals"])
@@ -205,7 +136,7 @@ class TestExactness:
         assert [event for event, _ in told(made)] == ["commit.batch"]
 
     def test_what_is_followed_anew_begins_then(self, filled, webhook):
-        made = webhook("pipeline", states=["totals"])
+        made = webhook("maintenance", states=["totals"])
         made.kinds = ["commit"]
         services.update(made)
         following.follow(made)

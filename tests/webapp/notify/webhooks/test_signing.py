@@ -20,7 +20,7 @@ AT = datetime(2026, 11, 23, 10, tzinfo=UTC)
 
 @pytest.fixture
 def hook(db):
-    made = Webhook(name="hook", url="https://example.com", kinds=["pipeline"])
+    made = Webhook(name="hook", url="https://example.com", kinds=["maintenance"])
     made.shown_once = services.create(made)
     return made
 

@@ -1,6 +1,5 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
-import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
@@ -157,49 +156,6 @@ class Migration(migrations.Migration):
                         fields=("rule", "pipeline", "state", "figure"),
                         name="one_open_alert_of_a_rule",
                     )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Notice",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("channel", models.CharField(choices=[("mail", "Mail"), ("webhook", "Webhook")], max_length=10)),
-                ("to", django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), size=None)),
-                ("source", models.TextField(blank=True)),
-                ("subject", models.TextField()),
-                ("body", models.TextField()),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[("pending", "Pending"), ("sent", "Sent"), ("failed", "Failed")],
-                        default="pending",
-                        max_length=10,
-                    ),
-                ),
-                ("attempts", models.PositiveIntegerField(default=0)),
-                ("error", models.TextField(blank=True)),
-                ("next_attempt_at", models.DateTimeField(default=django.utils.timezone.now)),
-                ("created_at", models.DateTimeField(default=django.utils.timezone.now)),
-                ("finished_at", models.DateTimeField(null=True)),
-                (
-                    "rule",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="notices",
-                        to="tidegauge_alerts.alertrule",
-                    ),
-                ),
-            ],
-            options={
-                "verbose_name": "message",
-                "ordering": ["-id"],
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("status", "pending")), fields=["next_attempt_at"], name="pending_notices"
-                    ),
-                    models.Index(fields=["finished_at"], name="notices_by_age"),
                 ],
             },
         ),

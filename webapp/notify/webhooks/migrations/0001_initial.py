@@ -27,9 +27,11 @@ class Migration(migrations.Migration):
                         base_field=models.CharField(
                             choices=[
                                 ("commit", "commit: a batch has changed a state"),
-                                ("pipeline", "pipeline: it fails, is late, or has recovered"),
                                 ("maintenance", "maintenance: a run is done or has failed"),
-                                ("alert", "alert: a rule of the alerts names this webhook"),
+                                (
+                                    "alert",
+                                    "alert: a pipeline or state has a problem, as alert rules that name this webhook say",
+                                ),
                             ],
                             max_length=16,
                         ),
@@ -44,7 +46,6 @@ class Migration(migrations.Migration):
                 ),
                 ("keys", models.JSONField(blank=True, default=list)),
                 ("key_prefix", models.JSONField(blank=True, default=list)),
-                ("late_seconds", models.FloatField(blank=True, null=True)),
                 ("enabled", models.BooleanField(default=True)),
                 ("secret", models.CharField(editable=False, max_length=100)),
                 ("previous_secret", models.CharField(blank=True, editable=False, max_length=100)),
@@ -72,6 +73,13 @@ class Migration(migrations.Migration):
             name="Delivery",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "mail_to",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.EmailField(max_length=254), default=list, size=None
+                    ),
+                ),
+                ("subject", models.TextField(blank=True)),
                 ("message_id", models.CharField(max_length=40, unique=True)),
                 ("event", models.CharField(max_length=40)),
                 ("source", models.TextField(null=True)),
@@ -92,7 +100,10 @@ class Migration(migrations.Migration):
                 (
                     "webhook",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="deliveries", to="webhooks.webhook"
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="deliveries",
+                        to="webhooks.webhook",
                     ),
                 ),
             ],

@@ -12,11 +12,10 @@ from uuid import uuid4
 from django.conf import settings
 from django.db.models import Q
 from django.urls import reverse
-from django.utils import timezone
 
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
-from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Notice, Silence
+from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence
 from tidegauge.webapp.notify.alerts.rules import is_worse
 from tidegauge.webapp.notify.webhooks import outbox
 from tidegauge.webapp.notify.webhooks.models import Webhook
@@ -58,9 +57,7 @@ def notify(rule: AlertRule, pipelines: Sequence[PipelineStatus], at: datetime) -
         return
     lines = [_line(alert) for alert in changed]
     if rule.mail_to:
-        Notice.objects.create(
-            rule=rule, channel=Notice.Channel.MAIL, to=rule.mail_to, subject=_subject(lines), body=_body(rule, lines)
-        )
+        outbox.add_mail(rule.mail_to, _subject(lines), _body(rule, lines), event=EVENT, source=_new_source(rule))
     for webhook in rule.webhooks.filter(enabled=True):
         _give(webhook, rule, lines, pipelines)
     for alert in changed:
@@ -99,16 +96,15 @@ def _give(webhook: Webhook, rule: AlertRule, lines: Sequence[Line], pipelines: S
     own = [line for line in lines if line.pipeline in seen and (not line.state or visible.sees(line.state))]
     if not own:
         return
-    notice = Notice(
-        rule=rule, channel=Notice.Channel.WEBHOOK, to=[webhook.name], source=f"alert {uuid4().hex}",
-        subject=_subject(own), body=_body(rule, own), status=Notice.Status.SENT, finished_at=timezone.now(),
-    )  # fmt: skip
+    message = Message(EVENT, {"rule": rule.name, "alerts": [asdict(line) for line in own]}, _new_source(rule))
     if outbox.room(webhook):
-        data = {"rule": rule.name, "alerts": [asdict(line) for line in own]}
-        outbox.add(webhook, [Message(EVENT, data, notice.source)])
+        outbox.add(webhook, [message])
     else:
-        notice.status, notice.error = Notice.Status.FAILED, "too many messages of the webhook are pending"
-    notice.save()
+        outbox.add_refused(webhook, message)
+
+
+def _new_source(rule: AlertRule) -> str:
+    return f"{rule.source}{uuid4().hex}"
 
 
 def _subject(lines: Sequence[Line]) -> str:
