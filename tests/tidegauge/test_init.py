@@ -90,10 +90,10 @@ def test_a_wrong_use_shows_the_right_one(tmp_path, words):
 
 
 def test_a_command_reads_the_settings_of_the_project_and_those_of_the_environment_go_first(tmp_path):
-    (tmp_path / ".env").write_text("SECRET_KEY=from-the-file-0123456789-abcdefgh\nTIDEGAUGE_RUNS_KEEP_DAYS=3\n")
-    show = "from django.conf import settings as s; print(s.SECRET_KEY, s.TIDEGAUGE_RUNS_KEEP_DAYS)"
+    (tmp_path / ".env").write_text("SECRET_KEY=from-the-file-0123456789-abcdefgh\nTIDEGAUGE_KEEP_DAYS=3\n")
+    show = "from django.conf import settings as s; print(s.SECRET_KEY, s.TIDEGAUGE_KEEP_DAYS)"
 
-    told = typed("-m", "tidegauge", "shell", "-v0", "-c", show, cwd=tmp_path, TIDEGAUGE_RUNS_KEEP_DAYS="5")
+    told = typed("-m", "tidegauge", "shell", "-v0", "-c", show, cwd=tmp_path, TIDEGAUGE_KEEP_DAYS="5")
 
     assert told.stdout == "from-the-file-0123456789-abcdefgh 5\n"
 

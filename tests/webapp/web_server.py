@@ -31,6 +31,7 @@ class Server:
         self._command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(self.port), *options]
         self._log = folder / f"{self._name}.log"
         self._environ = {"TIDEGAUGE_HOME": str(folder), "LOG_FORMAT": "text", "PGAPPNAME": self._name}
+        self._environ |= {"DJANGO_SETTINGS_MODULE": "tests.webapp.server_settings"}
         self._environ |= {setting: str(value) for setting, value in settings.items()}
         self.process: Child
 

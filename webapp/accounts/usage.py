@@ -117,8 +117,8 @@ def flush() -> None:
 
 
 def forget_old() -> None:
-    """Delete what is older than TIDEGAUGE_USAGE_KEEP_DAYS. Part of the schedule."""
-    horizon = timezone.now() - timedelta(days=settings.TIDEGAUGE_USAGE_KEEP_DAYS)
+    """Delete what is older than TIDEGAUGE_AUDIT_KEEP_DAYS. Part of the schedule."""
+    horizon = timezone.now() - timedelta(days=settings.TIDEGAUGE_AUDIT_KEEP_DAYS)
     UsageHour.objects.filter(hour__lt=horizon).delete()
 
 

@@ -23,7 +23,7 @@ def https(**_: Any) -> list[CheckMessage]:
     if settings.BEHIND_PROXY:
         found.append(
             Warning(
-                "TIDEGAUGE_BEHIND_PROXY or TIDEGAUGE_PROXIES is set and TIDEGAUGE_HTTPS is off",
+                "TIDEGAUGE_PROXIES is set and TIDEGAUGE_HTTPS is off",
                 CLEARTEXT,
                 id="tidegauge.W001",
             )

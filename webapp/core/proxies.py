@@ -9,8 +9,8 @@ from django.conf import settings
 logger = logging.getLogger(__name__)
 
 UNKNOWN_PROXY = (
-    "requests arrive with X-Forwarded-For, but TIDEGAUGE_BEHIND_PROXY is not set: all clients behind the proxy count "
-    "as one address; set it, or TIDEGAUGE_PROXIES for several proxies in a row (docs/access.md)"
+    "requests arrive with X-Forwarded-For, but TIDEGAUGE_PROXIES is 0: all clients behind the proxy count as "
+    "one address; set it to the number of proxies in front (docs/access.md)"
 )
 
 

@@ -389,6 +389,6 @@ def _send_lost_runs_again() -> None:
 
 
 def _forget_old_runs() -> None:
-    horizon = timezone.now() - timedelta(days=settings.TIDEGAUGE_RUNS_KEEP_DAYS)
+    horizon = timezone.now() - timedelta(days=settings.TIDEGAUGE_KEEP_DAYS)
     MaintenanceRun.objects.filter(finished_at__lt=horizon).delete()
     idempotency.forget_old()

@@ -32,10 +32,10 @@ class PostgresTables:
         tables.drop_rows(conn, StateTable(spec).shadow())
 
     def swap(self, conn: psycopg.Connection, old: StateSpec | None, new: StateSpec, *, keep: bool = False) -> None:
-        tables.swap(conn, old and StateTable(old), StateTable(new), keep=keep)
+        tables.swap(conn, _table(old), StateTable(new), keep=keep)
 
     def swap_kept(self, conn: psycopg.Connection, current: StateSpec | None, old: StateSpec | None) -> None:
-        tables.put_back(conn, current and StateTable(current), old and StateTable(old))
+        tables.put_back(conn, _table(current), _table(old))
 
     def drop_kept(self, conn: psycopg.Connection, spec: StateSpec) -> None:
         tables.drop_rows(conn, StateTable(spec).kept())
@@ -45,3 +45,7 @@ class PostgresTables:
 
     def vacuum(self, conn: psycopg.Connection, spec: StateSpec) -> None:
         vacuum(conn, StateTable(spec).name)
+
+
+def _table(spec: StateSpec | None) -> StateTable | None:
+    return None if spec is None else StateTable(spec)

@@ -193,7 +193,7 @@ class TestStoring:
         assert None not in sent
 
     def test_old_rows_are_deleted(self, db, settings):
-        settings.TIDEGAUGE_USAGE_KEEP_DAYS = 7
+        settings.TIDEGAUGE_AUDIT_KEEP_DAYS = 7
         for days in (1, 6, 8, 30):
             row(hour=timezone.now() - timedelta(days=days))
 

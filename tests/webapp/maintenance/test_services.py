@@ -296,7 +296,7 @@ class TestSchedule:
         assert queue_length() == 1
 
     def test_old_runs_are_forgotten(self, lasting, settings):
-        settings.TIDEGAUGE_RUNS_KEEP_DAYS = 30
+        settings.TIDEGAUGE_KEEP_DAYS = 30
         old = make_run(status="done", finished_at=timezone.now() - timedelta(days=31))
         kept = make_run(status="done", finished_at=timezone.now() - timedelta(days=29))
 

@@ -184,7 +184,7 @@ def test_the_request_id_and_cookies_reach_django(served, key):
 
 @pytest.mark.processes
 def test_a_header_with_an_underscore_is_not_taken_for_a_forwarded_one(lasting, tmp_path):
-    with web_server(tmp_path, ALLOWED_HOSTS="localhost", TIDEGAUGE_BEHIND_PROXY=1, TIDEGAUGE_HTTPS=1) as server:
+    with web_server(tmp_path, ALLOWED_HOSTS="localhost", TIDEGAUGE_PROXIES=1, TIDEGAUGE_HTTPS=1) as server:
         forged = request("GET", "/login").replace(b"\r\n\r\n", b"\r\nX_Forwarded_Proto: https\r\n\r\n")
         forwarded = request("GET", "/login", X_Forwarded_Proto="https")
 
