@@ -1,8 +1,8 @@
-"""Batch: one attempt at a batch, what a write of it is checked against, and its record.
+"""Batch: one attempt at a batch, the check that it may still write, and its record.
 
-The record is a row of `tidegauge.batch`, with `input_file` and `first_input`: what the batch held, when it was tried
-and committed, its figures. The ledger writes it in the transactions in which it opens and commits the batch. It tells
-when a batch comes again with other input, and a checkpoint is written from it (resume.py).
+The record is a row of `tidegauge.batch`, with rows of `input_file` and `first_input`: what the batch held, when it was
+attempted and committed, and its figures. The ledger writes it in the transactions that open and commit the batch. With
+it the ledger detects a batch that comes again with other input, and a lost checkpoint is written again (resume.py).
 """
 
 import json
@@ -16,7 +16,8 @@ import psycopg
 from tidegauge.state_backends.errors import FencedError
 from tidegauge.state_backends.ledger.source_input import SourceInput, difference, fingerprints
 
-# Totals are running sums over batches. Where the batch before has none, the total starts from the stored dead letters.
+# Totals are running sums over batches, so that readers take them from the newest one. If the batch before has none,
+# dead letters and rows are added up from what is stored, and late and dropped start at 0.
 COMMITTED = """
 UPDATE tidegauge.batch b SET committed_at = clock_timestamp(), rows_in = %(rows_in)s,
     keys_written = %(keys_written)s::jsonb, dead_letters = %(dead_letters)s, late = %(late)s, dropped = %(dropped)s,
@@ -32,8 +33,9 @@ FROM (SELECT) one LEFT JOIN tidegauge.batch before ON before.pipeline = %(pipeli
 WHERE b.pipeline = %(pipeline)s AND b.txid = %(txid)s
 """
 
-# Every attempt at a batch keeps the ttls of the first one, as long as the batch keeps its time. A shadow pipeline's
-# batch has only the ttls that were overridden; its other states use their declared ones.
+# Every attempt at a batch uses the ttls of the first one while the batch keeps its time, because with other ttls it
+# would give another result. A shadow pipeline's batch has only the ttls that were overridden; its other states use
+# their declared ones.
 BEGUN = """
 INSERT INTO tidegauge.batch AS b
     (pipeline, txid, attempt, batch_id, fence, epoch, token, batch_time, started_at, offsets, input, ttls)
@@ -76,19 +78,19 @@ WHERE b.pipeline = %s AND b.txid = %s
 """
 
 
-# What tells an attempt at a batch from any other.
+# Identifies an attempt. The token is part of it, because a restored ledger gives the same numbers out again.
 IDENTITY = ("pipeline", "txid", "attempt", "fence", "token")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One attempt at one batch; an executor's write is checked against it (see `lock_fence`).
+    """One attempt at one batch. Every write of an executor is checked against it (see `lock_fence`).
 
-    txid: the batch's transaction id, rising by one from 1. attempt: 1 for the first try. batch_time: the clock of all
-    ttl arithmetic, timezone-aware. ttls: state name to ttl. Both are the same for every attempt at a batch, also at one
-    that was committed and comes again, unless expiry has freed rows since the commit; a ttl that is changed meanwhile
-    counts from the next batch. epoch: the ledger's incarnation. token: random, of the acquisition that the fence
-    counts: after a restore another driver may hold an equal fence.
+    txid: the batch's transaction id, rising by one from 1. attempt: 1 for the first one. batch_time: the clock of all
+    ttl arithmetic, timezone-aware. ttls: state name to ttl. Time and ttls are the same for every attempt at a batch,
+    even one that was committed and comes again, unless expiry has freed rows since the commit. A ttl that is changed
+    meanwhile applies from the next batch. epoch: the ledger's incarnation. token: random for each acquisition, because
+    after a restore another driver may hold an equal fence.
     """
 
     pipeline: str
@@ -107,7 +109,7 @@ class Batch:
 
 
 def attempt_name(token: str, attempt: int) -> str:
-    """Return what an attempt is called in records of its batch, and in no other acquisition or attempt."""
+    """Return a name of an attempt that no other attempt, and no other acquisition of the pipeline, has."""
     return f"{token} {attempt}"
 
 
@@ -134,7 +136,7 @@ def record_attempt(
     offsets: Any,
     held: Sequence[SourceInput | None] | None,
 ) -> dict[str, timedelta | None]:
-    """Record an attempt at a batch with what it holds; return the ttls of its states, as of the first attempt.
+    """Record an attempt at a batch with its input; return the ttls of its states, as of the first attempt.
 
     The arguments are those of BatchLedger.begin.
     """
@@ -155,19 +157,19 @@ def record_attempt(
 
 
 def record_first(conn: psycopg.Connection, batch: Batch) -> None:
-    """Keep what the first batch of the present states held, however old it gets."""
+    """Keep the input of the first batch of the present states, because a reprocess asks whether that still exists."""
     conn.execute(FIRST, [batch.pipeline, batch.txid])
 
 
 def record_commit(conn: psycopg.Connection, batch: Batch, **figures: Any) -> None:
-    """Record a commit. figures: as BatchLedger.commit takes them, mappings as JSON."""
+    """Record a commit. figures: the arguments of BatchLedger.commit, mappings as JSON."""
     conn.execute(COMMITTED, {"pipeline": batch.pipeline, "txid": batch.txid} | figures)
 
 
 def input_difference(
     conn: psycopg.Connection, pipeline: str, txid: int, held: Sequence[SourceInput | None] | None
 ) -> str | None:
-    """Return how a batch's input differs from what was recorded: empty if it does not, None if that is unknown."""
+    """Return how a batch's input differs from the recorded one: empty if it does not, None if that is unknown."""
     stored = conn.execute(
         "SELECT input FROM tidegauge.batch WHERE pipeline = %s AND txid = %s", [pipeline, txid]
     ).fetchone()
@@ -179,8 +181,8 @@ def record_metrics(
 ) -> None:
     """Store the engine's metrics of a committed batch, any JSON object, unless another attempt has replaced it.
 
-    times: name to a time, timezone-aware. Each is stored among the metrics as its age at the commit, in seconds; 0 for
-    one after it.
+    times: name to a time, timezone-aware. Each is stored among the metrics as its age at the commit, in seconds; 0 if
+    it is later. The database computes ages, because its clock stamped the commit and the driver's may differ.
     """
     figures = {"metrics": json.dumps(dict(metrics)), "times": json.dumps(dict(times or {}), default=datetime.isoformat)}
     conn.execute(METRICS, figures | {name: getattr(batch, name) for name in IDENTITY})

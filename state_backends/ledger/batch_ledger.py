@@ -1,8 +1,8 @@
 """The ledger: which driver may write a pipeline's states, which batch is open, and which is committed.
 
 One row per pipeline holds all three, so a batch becomes visible in all states of the pipeline at once, and a driver
-that was replaced cannot write any more. Executors hold that row FOR SHARE while they write; acquiring a pipeline and
-committing a batch update it, and so wait for them.
+that was replaced can no longer write. Executors lock that row FOR SHARE while they write. Acquiring a pipeline and
+committing a batch update the row, so they wait for executors that are writing.
 """
 
 import json
@@ -41,8 +41,7 @@ from tidegauge.state_backends.ledger.epochs import LastBatch
 from tidegauge.state_backends.ledger.source_input import Identity, SourceInput, merged, replaced
 from tidegauge.state_backends.ledger.state_lock import release_session_lock, take_session_lock
 
-# What keeps the lock of a pipeline apart from other locks of its name; the SQL function
-# tidegauge.has_driver repeats it.
+# Distinguishes this lock from other advisory locks of the same name; tidegauge.has_driver in SQL repeats it.
 LOCK_CLASS = 7103845
 
 CHANNEL = "tidegauge"
@@ -53,7 +52,7 @@ logger = logging.getLogger(__name__)
 class BatchLedger:
     """The ledger of one pipeline, for its driver.
 
-    conn: a psycopg connection in autocommit mode that stays open as long as the driver runs: its session holds the
+    conn: a psycopg connection in autocommit mode that stays open while the driver runs, because its session holds the
     pipeline's lock. The pipeline must be registered (see Catalog). clock: the driver's, if it outlives this ledger.
     """
 
@@ -67,14 +66,14 @@ class BatchLedger:
     def acquire(self, *, patience_ms: int = 1, last: LastBatch | None = None) -> int:
         """Take the pipeline over and return the new fence; work under an older fence is refused from then on.
 
-        The fence comes with a random token: where the ledger went back, an older driver may hold an equal fence. The
-        epoch is made again first if the ledger may have gone back (see epochs.py).
-        Waits for transactions in flight under the old fence, so that afterwards none of them can commit.
+        The fence comes with a random token, because an older driver may hold an equal fence after the ledger was
+        restored. If the ledger may have been restored, a new epoch is made first (see epochs.py).
+        Waits for transactions in flight under the old fence, so that none of them can commit afterwards.
         patience_ms: how long to wait for the lock, which PostgreSQL releases when it notices that a driver died.
         last: the last batch that the checkpoint has seen committed.
-        Raises PipelineHeldError, naming host, pid and since when, while another driver is alive.
+        Raises PipelineHeldError, naming host, pid and start of the driver, while another driver is alive.
         """
-        # A session that takes the lock twice must release it twice.
+        # Take it once only, because a session that takes an advisory lock twice must release it twice.
         if self.fence is None:
             self._take_lock(patience_ms)
         row = self._conn.execute(
@@ -108,7 +107,7 @@ class BatchLedger:
         self.fence, self.token = None, ""
 
     def check_sources(self, sources: Sequence[Identity]) -> None:
-        """Raise SourceReplacedError if the states were fed from sources of other ids. sources: as `bind` takes them."""
+        """Raise SourceReplacedError if the states were fed from sources with other ids. sources: as for `bind`."""
         with self._conn.transaction():
             self._check_sources(self._locked_row(), sources)
 
@@ -116,10 +115,10 @@ class BatchLedger:
         """Bind the pipeline to its checkpoint (Spark's query id), whose batch numbers the ledger follows.
 
         sources: what each source reads, with its id. rebind: accept another checkpoint and count its batches from 0,
-        and accept sources that were replaced. Only the operator can know that the source continues where the states
-        stopped.
+        and accept sources that were replaced. It is an option, because only the operator can know that the source
+        continues where the states stopped.
         Raises CheckpointMismatchError if batches were committed from another checkpoint, SourceReplacedError if they
-        were read from a source of another id.
+        were read from a source with another id.
         """
         with self._conn.transaction():
             row = self._locked_row()
@@ -128,7 +127,8 @@ class BatchLedger:
             self._keep_sources(row, sources)
             if row["checkpoint_id"] == checkpoint_id:
                 return
-            # A shadow that was not fed yet, or a pipeline whose history was counted before its own source.
+            # These have committed batches but no checkpoint: a shadow that was not fed yet, whose txids begin higher,
+            # and a pipeline whose history was handed over to its own source.
             is_new = row["checkpoint_id"] is None and (row["reprocesses"] or row["backfill"]) is not None
             if row["committed_txid"] and not rebind and not is_new:
                 raise CheckpointMismatchError(
@@ -144,7 +144,7 @@ class BatchLedger:
             )
 
     def checkpoint_id(self) -> str | None:
-        """Return the checkpoint that the pipeline is bound to; None before the first."""
+        """Return the checkpoint that the pipeline is bound to; None before its first one."""
         row = self._conn.execute(
             "SELECT checkpoint_id FROM tidegauge.pipeline WHERE name = %s", [self.pipeline]
         ).fetchone()
@@ -165,15 +165,15 @@ class BatchLedger:
         return int(row[3])
 
     def start(self, committed: int) -> Batch:
-        """Return the committed batch under this driver's fence as attempt 0, as a store that guards itself is told."""
+        """Return the committed batch under this driver's fence as attempt 0: to a store, a driver that starts."""
         assert self.fence is not None
         now = datetime.now(UTC)
         return Batch(self.pipeline, self.fence, committed, 0, now, epoch=self.epoch, token=self.token)
 
     def check(self, fence: int | None, token: str, is_original: bool = True) -> None:
-        """Raise FencedError unless the ledger's fence and token are this driver's; None: the pipeline is gone.
+        """Raise FencedError unless fence and token, read from the ledger, are this driver's.
 
-        is_original: False where the ledger was restored, see epochs.py.
+        fence: None if the pipeline no longer exists. is_original: False if the ledger was restored, see epochs.py.
         """
         if fence is None or (fence, token) != (self.fence, self.token):
             raise _overtaken(self.pipeline, self.fence, fence)
@@ -193,15 +193,15 @@ class BatchLedger:
         """Open Spark's batch `batch_id` and return the attempt, or None if it is committed and must be skipped.
 
         Normally it is the next batch; if that is open already, an earlier attempt died and this is a retry. The
-        committed batch comes again if Spark died before it recorded our commit, or if its checkpoint went back. With
-        the same input of a transactional spout it is skipped; with other input, or of any other spout, the commit is
-        reverted and the new tuples are applied. That is impossible once the batch after it has been opened, since its
-        revert used up the previous versions; the same input is then skipped, whatever the spout.
-        offsets: the source's position, any JSON value, stored with the batch. held: what each source gave to the batch;
-        None where that is unknown, and then taken to be the same. sources: what each source reads, with its id.
+        committed batch comes again if Spark died before it recorded our commit, or if its checkpoint is an older one.
+        It is skipped if the spout is transactional and the input is the same. Otherwise the commit is reverted and the
+        new tuples are applied. That is impossible once the next batch has been opened, because the revert of that batch
+        used up the previous versions; the same input is then skipped for every spout.
+        offsets: the source's position, any JSON value, stored with the batch. held: the input that each source gave to
+        the batch; None if unknown, and then taken to be the same. sources: what each source reads, with its id.
         irreversible: states and stores that cannot be reverted, so that only the same input may be applied to them.
         Raises FencedError if another driver has taken over, InputChangedError for other input that cannot be applied,
-        SourceReplacedError for a source of another id, ClockError if the database's clock cannot be right,
+        SourceReplacedError for a source with another id, ClockError if the database's clock cannot be right,
         BatchOrderError for any other batch.
         """
         with self._conn.transaction():
@@ -240,7 +240,7 @@ class BatchLedger:
         """Make the batch visible in every state of the pipeline at once, and notify listeners.
 
         The other arguments are figures for the batch's record. rows_in, dead_letters: rows. keys_written: state to
-        number of keys. late: events that came after the watermark; dropped: those of them that were left out.
+        number of keys. late: events older than the watermark; dropped: late events that were not counted.
         tasks: state to `{"tasks": how many wrote it, "largest": keys of the largest}`.
         watermark: the event time that the batch reached, timezone-aware. marks: the same per stream.
         Raises FencedError if another driver or attempt has taken over.
@@ -290,7 +290,7 @@ class BatchLedger:
         return row
 
     def _check_sources(self, row: Mapping[str, Any], sources: Sequence[Identity]) -> None:
-        # A pipeline that has counted nothing yet may read whatever there is.
+        # A pipeline that has counted nothing yet may read any source, because nothing can be missed or counted twice.
         has_counted = row["committed_txid"] > row["fed_after"]
         for name, before, now in replaced(row["sources"], sources) if has_counted else []:
             raise SourceReplacedError(
@@ -309,7 +309,7 @@ class BatchLedger:
             )
 
     def _check_revertible(self, row: Mapping[str, Any], changed: str, irreversible: Sequence[str]) -> None:
-        """Raise InputChangedError unless the committed batch can be reverted, to be applied with its new input."""
+        """Raise InputChangedError unless the committed batch can be reverted and applied with its new input."""
         txid = row["committed_txid"]
         if row["open_txid"] is not None:
             raise self._input_changed(txid, changed, f"batch {row['open_txid']} has begun since")
@@ -331,7 +331,7 @@ class BatchLedger:
             [self.pipeline, row["committed_txid"] - 1],
         ).fetchone()
         attempt, batch_time = before or (0, None)
-        # The batch keeps its time, unless rows were freed as expired by a later one: it may have been built on them.
+        # If expiry has freed rows by a later time, the batch gets that time: it may have been built on those rows.
         times = self._conn.execute(
             "SELECT greatest(%s::timestamptz, max(expired_until)) FROM tidegauge.state WHERE pipeline = %s",
             [row["committed_time"], self.pipeline],
@@ -353,8 +353,8 @@ class BatchLedger:
         txid = row["committed_txid"] + 1
         retry = row["open_txid"] == txid
         attempt = (row["open_attempt"] or 0) + 1 if retry else 1
-        # Read under the lock, so that what was deleted as expired before has expired for this batch too. An open batch
-        # keeps its time over all attempts. Batch times do not decrease: what has expired for one has for later ones.
+        # Read the clock under the row's lock, so that rows that expiry has deleted are expired for this batch too. All
+        # attempts have one time, and batch times do not decrease, so that what has expired stays expired.
         now = self.clock.read(self._conn, self.pipeline)
         batch_time = self.clock.batch_time(now, row["committed_time"], row["open_time"] if retry else None)
         self._conn.execute(
@@ -386,15 +386,15 @@ class BatchLedger:
             )
         return (
             f"{where}: batches {expected} to {batch_id - 1} never reached the states, as after a restore of the "
-            "database, or where an application did not call its sink with them; run "
-            f"{restore}, which takes the checkpoint back to batch {expected - 1}, so that what followed is read again"
+            "database, or if an application did not call its sink with them; run "
+            f"{restore}, which takes the checkpoint back to batch {expected - 1}, so that later input is read again"
         )
 
 
 def notify(conn: psycopg.Connection, pipeline: str, **members: int) -> None:
-    """Tell listeners that readers of a pipeline see something else, once the caller's transaction has committed.
+    """Notify listeners, once the caller's transaction commits, that readers of the pipeline get other answers.
 
-    members: of the message, beside `pipeline`.
+    members: further members of the message, beside `pipeline`.
     """
     conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, json.dumps({"pipeline": pipeline, **members})])
 

@@ -1,14 +1,14 @@
-"""Batch time: the clock of a batch, by which every ttl is computed, and when that clock cannot be right.
+"""Batch time: the clock of a batch, from which every ttl is computed, and the checks that this clock is right.
 
-A batch has the database's time. One batch under a clock that is a month ahead takes every key with a ttl for expired
-and begins it again from nothing, and no later batch brings the totals back. So two witnesses are asked:
+A batch has the database's time. One batch under a clock that is a month ahead treats every key with a ttl as expired
+and counts it again from nothing, and no later batch restores the totals. So the clock is compared with two others:
 
-- The driver's clock. No batch begins while it and the database's are further apart than the skew allowed.
-- The time since the driver's host was started, which no clock change touches. Where both processes have one clock, a
-  step of it shows as time that has not passed. A driver that has just started has nothing to compare with.
+- The driver's clock. No batch begins while it and the database's differ by more than the allowed skew.
+- The uptime of the driver's host, which no clock change affects. It detects a jump of a clock that database and driver
+  share. A driver that has just started has nothing to compare with.
 
-The time of the last batch may still be ahead, because it ran under a clock that was wrong and is right by now. Batch
-times never decrease, except then: a batch is at most the skew allowed ahead of the database's clock.
+The time of the last batch may still be ahead if it ran under a wrong clock that has been corrected since. Only then do
+batch times decrease, because a batch is never further ahead of the database's clock than the allowed skew.
 """
 
 import logging
@@ -25,15 +25,15 @@ from tidegauge.state_backends.errors import ClockError
 
 logger = logging.getLogger(__name__)
 
-# Clocks that NTP keeps are within a second. Kerberos has the same bound.
+# Clocks that NTP keeps are within a second of each other. Kerberos allows the same skew.
 MAX_SKEW = timedelta(minutes=5)
 
-# The one place where Tidegauge asks for the time of a batch.
+# Not now(): tests replace tidegauge.clock() to set the time of a batch.
 DATABASE_CLOCK = "SELECT tidegauge.clock()"
 
 
 def max_skew(environ: Mapping[str, str] = os.environ) -> timedelta:
-    """Return `TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS`; 300 s where it is not set.
+    """Return `TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS`; 300 s if it is not set.
 
     Raises ClockError if it is not a whole number of 1 or more.
     """
@@ -48,17 +48,18 @@ def local_now() -> datetime:
 
 
 def uptime_seconds() -> float:
-    """Return seconds since the host was started, with those it slept where the system counts them."""
+    """Return the seconds since the host was started, including sleep if the system counts that."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def checked_clock(
     conn: psycopg.Connection, what: str, skew: timedelta | None = None, now: Callable[[], datetime] = local_now
 ) -> datetime:
-    """Return the database's clock. what: who asks, for the error.
+    """Return the database's clock. what: the pipeline or state that asks, for the error.
 
-    Raises ClockError if it and this host's are further apart than `skew`; None: than the setting says.
+    Raises ClockError if it and this host's clock differ by more than `skew`; None: by more than the setting allows.
     """
+    # This host's clock is read before and after the query, so that a slow answer does not count as skew.
     bound, earliest = max_skew() if skew is None else skew, now()
     row = conn.execute(DATABASE_CLOCK).fetchone()
     assert row is not None
@@ -66,16 +67,16 @@ def checked_clock(
     if not earliest - bound <= at <= latest + bound:
         raise ClockError(
             f"{what}: the database's clock says {_shown(at)} and that of host {socket.gethostname()!r} "
-            f"{_shown(latest)}, more than {bound} apart: under a wrong clock every key with a ttl would end too early "
-            "or too late; set the wrong one right"
+            f"{_shown(latest)}, more than {bound} apart: under a wrong clock keys with a ttl would expire too early "
+            "or too late; correct the wrong one"
         )
     return at  # type: ignore[no-any-return]
 
 
 class BatchClock:
-    """Gives batches their time. One per driver, which keeps it over failures and new sessions.
+    """Gives batches their time. A driver keeps one over failures and sessions, because it remembers the last reading.
 
-    skew: how far clocks may be apart. now, uptime: the driver's clock, and seconds that no clock change touches.
+    skew: how far clocks may be apart. now, uptime: the driver's clock, and seconds that no clock change affects.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class BatchClock:
     def read(self, conn: psycopg.Connection, pipeline: str) -> datetime:
         """Return the database's clock.
 
-        Raises ClockError if it differs from the driver's, or was changed since the last call.
+        Raises ClockError if it differs from the driver's, or if it has jumped since the last call.
         """
         before = self._uptime()
         at = checked_clock(conn, f"pipeline {pipeline!r}", self.skew, self._now)
@@ -104,12 +105,14 @@ class BatchClock:
     def batch_time(self, now: datetime, committed: datetime | None, opened: datetime | None) -> datetime:
         """Return the time of a batch that is begun at `now`.
 
-        committed: the time of the batch before. opened: that of earlier attempts at this one, which it keeps. Where
-        they are too far ahead of the clock, because it was wrong, the batch is as far ahead as clocks may be apart.
+        committed: the time of the batch before. opened: the time of earlier attempts at this batch, which it keeps. If
+        that is too far ahead, because the clock was wrong then, the batch gets the clock's time plus the skew allowed.
         """
         wanted = opened or max(now, committed or now)
         if wanted > now + self.skew:
-            logger.warning("batch time goes back from %s to %s, as the clock was ahead", _shown(wanted), _shown(now))
+            logger.warning(
+                "batch time goes back from %s to %s, because the clock was ahead", _shown(wanted), _shown(now)
+            )
         return min(wanted, now + self.skew)
 
     def _compare_with_last(self, pipeline: str, now: "Reading") -> None:
@@ -121,7 +124,7 @@ class BatchClock:
             raise ClockError(
                 f"pipeline {pipeline!r}: the database's clock went from {_shown(self._last.time)} to "
                 f"{_shown(now.time)} within {longest.total_seconds():.0f} s; if the new time is right, start the "
-                "driver again, else set the clock right"
+                "driver again, else correct the clock"
             )
 
 

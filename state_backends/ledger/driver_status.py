@@ -1,8 +1,8 @@
-"""Driver status: which driver serves a pipeline, since when, how it is doing, and what state people desire of it.
+"""Driver status: which driver runs a pipeline, since when, how it is doing, and whether it should pause.
 
-It is apart from the ledger's row, which must not be updated while a batch is open. It is a table and not a
-synchronizer, because a pipeline has one driver at a time, whose reports (twice a second) each replace the last one.
-Which drivers and workers are alive at all is in synchronizer/membership.py.
+It is not in the ledger's row, because executors lock that row while they write and an update would wait for them. It
+is a table and not a synchronizer, because a pipeline has one driver at a time, and each of its reports (two a second)
+replaces the one before. Which drivers and workers are alive at all is in synchronizer/membership.py.
 """
 
 import json
@@ -21,7 +21,7 @@ class DesiredState:
     """What a driver must check between two batches.
 
     fence, token: the ledger's; fence is None if the pipeline does not exist. held: whether any session holds its lock.
-    paused: whether the driver must pause. by, since: who set that last, and when; None if it was never set.
+    paused: whether the driver must pause. by, since: who set that last, and when; "" and None if it was never set.
     replay: whether dead letters wait to be replayed.
     """
 
@@ -71,7 +71,7 @@ def report(
     """Record the driver's status, a message for people, and its progress, any JSON object (None keeps the last one).
 
     status: starting, running, paused, restarting, stopped, finished or failed. failures: how many in a row.
-    max_failures: how many of them end the driver. next_try_at: when a restarting driver tries again.
+    max_failures: how many in a row end the driver. next_try_at: when a restarting driver tries again.
     """
     conn.execute(
         "UPDATE tidegauge.driver SET status = %s, message = %s, progress = coalesce(%s::jsonb, progress), "
@@ -89,9 +89,9 @@ def report(
 
 
 def set_desired_state(conn: psycopg.Connection, pipeline: str, *, paused: bool, by: str) -> None:
-    """Set whether the pipeline's driver, this one and any later one, must pause. by: who asks, for people.
+    """Set whether the pipeline's driver must pause, the present one and later ones. by: who asks, for people.
 
-    A value that is set already keeps its first `by`. Raises psycopg.errors.ForeignKeyViolation if the pipeline is not
+    Setting the same value again keeps the first `by`. Raises psycopg.errors.ForeignKeyViolation if the pipeline is not
     registered.
     """
     conn.execute(
@@ -104,7 +104,7 @@ def set_desired_state(conn: psycopg.Connection, pipeline: str, *, paused: bool, 
 
 
 def read_desired_state(conn: psycopg.Connection, pipeline: str) -> DesiredState:
-    """Return what the pipeline's driver must check. Takes no lock."""
+    """Return what the pipeline's driver must check. Takes no lock, so that it never waits for an open batch."""
     row = conn.execute(
         "SELECT p.fence, p.token, tidegauge.has_driver(p.name), coalesce(w.paused, false), "
         "coalesce(w.requested_by, ''), w.requested_at, EXISTS (SELECT FROM tidegauge.dead_letter l "

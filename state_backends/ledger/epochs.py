@@ -1,18 +1,18 @@
 """Epochs: which incarnation of the ledger its numbers belong to.
 
-Txids, fences and batch ids count up from one, so a ledger that went back (a backup restored, a standby promoted that
-lacked the last batches) gives the same numbers out again, for other work. An epoch is random and made again whenever
-the ledger may have gone back; numbers are compared within one epoch only.
+Txids, fences and batch ids count up from one. A ledger that went back (a backup was restored, or a standby was promoted
+that lacked the last batches) therefore gives the same numbers out again for other batches. An epoch is a random name. A
+new one is made whenever the ledger may have gone back, and numbers are compared within one epoch only.
 
-Three kinds of witnesses tell that it may have:
+Three kinds of evidence show that it may have:
 
 - The server: its system identifier (another cluster), its timeline (a promotion, a recovery to a point in time), the
   database's oid, the oids of the ledger's tables (a database or tables created again).
-- The row: `made_by` is the transaction that inserted it, and so is its system column `xmin`, which VACUUM leaves as it
-  is. A row that pg_restore, COPY or a replication slot has copied was inserted by another transaction. Rows are
-  therefore never updated by a later one.
-- The checkpoint, outside of the database: the last batch that it has seen committed. It tells of a cold copy of the
-  data directory, or a snapshot of its disk, in which everything else is as it was.
+- The row: `made_by` is the transaction that inserted it, and so is its system column `xmin`, which VACUUM does not
+  change. A row that pg_restore, COPY or logical replication has copied was inserted by another transaction. Later
+  transactions never update a row, because that would change its `xmin`.
+- The checkpoint, outside of the database: the last batch that it has seen committed. It reveals a cold copy of the
+  data directory or a snapshot of its disk, in which everything else is unchanged.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import LiteralString, NamedTuple
 import psycopg
 from psycopg.types.json import Jsonb
 
-# What the server is, each with the text that says what a difference means.
+# The parts of a server's identity. MEANINGS says what it means if one of them differs.
 SYSTEM, TIMELINE, DATABASE, TABLES = "system", "timeline", "database", "tables"
 
 QUERIES: dict[str, LiteralString] = {
@@ -46,12 +46,12 @@ BEHIND = (
     "the checkpoint has seen batch {txid} of epoch {epoch!r} committed, and the ledger has not: it is an older copy"
 )
 
-# An unknown value, where the role may not ask. It equals itself, so the other witnesses decide.
+# A value that the role may not read. It equals itself, so that the rest of the evidence decides.
 UNKNOWN = ""
 
 
 class LastBatch(NamedTuple):
-    """The last batch that was committed from a checkpoint, as that has it. attempt: which attempt was committed."""
+    """The last committed batch, as the checkpoint has recorded it. attempt: which attempt was committed."""
 
     epoch: str
     txid: int
@@ -59,10 +59,10 @@ class LastBatch(NamedTuple):
 
 
 def current_epoch(conn: psycopg.Connection, pipeline: str, last: LastBatch | None = None) -> str:
-    """Return the ledger's epoch, a new one if the ledger may have gone back since the last was made.
+    """Return the ledger's epoch, a new one if the ledger may have gone back since the last one was made.
 
-    last: what the pipeline's checkpoint has seen. A new epoch is recorded with its reason, and set on every pipeline.
-    Waits for the batches of other pipelines that are being written, if there are any.
+    last: what the pipeline's checkpoint has recorded. A new epoch is stored with its reason, and set on every pipeline;
+    that waits for executors that are writing batches of other pipelines.
     """
     identity = server_identity(conn)
     epoch, reason = _newest(conn, identity)
@@ -71,14 +71,15 @@ def current_epoch(conn: psycopg.Connection, pipeline: str, last: LastBatch | Non
     if reason is None:
         return epoch
     with conn.transaction():
-        # Two drivers that find the same restore must not make two epochs, the later of which would end the earlier.
+        # Look again under a lock, because two drivers that find the same restore must not make two epochs: the second
+        # one would make the first driver's epoch invalid.
         conn.execute("LOCK TABLE tidegauge.epoch IN SHARE ROW EXCLUSIVE MODE")
         epoch, reason = _newest(conn, identity)
         return epoch if reason is None else new_epoch(conn, reason)
 
 
 def new_epoch(conn: psycopg.Connection, reason: str, pipeline: str | None = None) -> str:
-    """Make an epoch, for an operation that takes a pipeline's ledger back on purpose, and return it.
+    """Make an epoch and return it, for an operation that takes a pipeline's ledger back on purpose.
 
     reason: for people. pipeline: the one whose ledger goes back; None: all of them.
     """
@@ -88,7 +89,7 @@ def new_epoch(conn: psycopg.Connection, reason: str, pipeline: str | None = None
             "INSERT INTO tidegauge.epoch (epoch, reason, identity) VALUES (%s, %s, %s) RETURNING number",
             [epoch, reason, Jsonb(server_identity(conn))],
         ).fetchone()
-        # The same transaction or savepoint writes the row again, so its xmin stays.
+        # In the transaction or savepoint that inserted the row, so that the update does not change its xmin.
         conn.execute("UPDATE tidegauge.epoch SET made_by = xmin::text::bigint WHERE number = %s", number)
         conn.execute(
             "UPDATE tidegauge.pipeline SET epoch = %(epoch)s WHERE name = coalesce(%(pipeline)s, name)",
@@ -98,7 +99,7 @@ def new_epoch(conn: psycopg.Connection, reason: str, pipeline: str | None = None
 
 
 def server_identity(conn: psycopg.Connection, queries: Mapping[str, LiteralString] = QUERIES) -> dict[str, str]:
-    """Return what tells this ledger from its copies elsewhere; `UNKNOWN` where the server does not say."""
+    """Return what distinguishes this ledger from copies elsewhere; `UNKNOWN` for what the role may not read."""
     return {name: _ask(conn, query) for name, query in queries.items()}
 
 
@@ -112,7 +113,7 @@ def _ask(conn: psycopg.Connection, query: LiteralString) -> str:
 
 
 def _newest(conn: psycopg.Connection, identity: dict[str, str]) -> tuple[str, str | None]:
-    """Return the newest epoch, and why it may not be the ledger's any more; None if it is."""
+    """Return the newest epoch, and the reason why it may no longer be the ledger's; None if it is."""
     row = conn.execute(
         # As text: Django's connections do not parse JSON.
         "SELECT epoch, identity::text, made_by IS NOT DISTINCT FROM xmin::text::bigint FROM tidegauge.epoch "
@@ -134,7 +135,7 @@ def _newest(conn: psycopg.Connection, identity: dict[str, str]) -> tuple[str, st
 def _is_behind(conn: psycopg.Connection, pipeline: str, last: LastBatch) -> bool:
     row = conn.execute(
         "SELECT p.epoch, (p.committed_txid, p.committed_attempt) < (%(txid)s::bigint, %(attempt)s::integer), "
-        # A commit that was reverted is open as the next attempt.
+        # A commit that was reverted is open again with a higher attempt, so the ledger has not gone back.
         "coalesce((p.open_txid, p.open_attempt) <= (%(txid)s::bigint, %(attempt)s::integer), true), "
         "EXISTS (SELECT FROM tidegauge.epoch e WHERE e.epoch = %(epoch)s) "
         "FROM tidegauge.pipeline p WHERE p.name = %(name)s",
@@ -143,5 +144,5 @@ def _is_behind(conn: psycopg.Connection, pipeline: str, last: LastBatch) -> bool
     if row is None:
         return False
     epoch, is_not_committed, is_not_reverted, is_known = row
-    # A pipeline without an epoch was deleted and registered again.
+    # A checkpoint has seen a batch of this pipeline, so a pipeline without an epoch was deleted and registered again.
     return not is_known or not epoch or (epoch == last.epoch and is_not_committed and is_not_reverted)

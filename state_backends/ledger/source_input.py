@@ -1,7 +1,8 @@
-"""Source input: what each source gave to a batch, by which a batch that comes again is compared with the one before.
+"""Source input: what each source gave to a batch, so that a batch that comes again can be compared with the first one.
 
-A batch's number says nothing of its contents: a checkpoint that went back plans the same number with other input. The
-ledger stores a fingerprint of the input with each batch, and of every source what it reads, as its topic's id.
+The number of a batch does not identify its contents, because an older checkpoint plans the same number with other
+input. So the ledger stores a fingerprint of the input with each batch, and per source an id of what it reads, such as
+the id of a Kafka topic.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from typing import Any
 RECORDED_ITEMS = 100
 NAMED_ITEMS = 3  # of each kind of difference, in an error
 
-# What a source reads, by name, to what tells whether it was replaced: {"orders": "<topic id>"}.
+# Name of what a source reads to an id that changes if it is replaced: {"orders": "<topic id>"}.
 Identity = Mapping[str, str]
 
 
@@ -23,9 +24,9 @@ Identity = Mapping[str, str]
 class SourceInput:
     """What one source gives to a batch.
 
-    unit: what an item is, in the plural, as `files`. items: by name, any JSON value that differs if something else is
-    read under that name: of a file its time of modification in ms, of a partition its offsets [from, to].
-    listed: whether an item is read once for all time, as a file is; the ledger then keeps the names of all items.
+    unit: what an item is, in the plural, such as `files`. items: name to a JSON value that differs if something else is
+    read under that name: a file's time of modification in ms, a partition's offsets [from, to].
+    listed: whether each item is read only once ever, like a file; the ledger then keeps the names of all items.
     """
 
     unit: str
@@ -39,12 +40,12 @@ class SourceInput:
 
 
 def fingerprints(held: Sequence[SourceInput | None]) -> list[dict[str, Any] | None]:
-    """Return the fingerprint of each source's input, None where it is unknown."""
+    """Return the fingerprint of each source's input, None if it is unknown."""
     return [None if part is None else part.fingerprint() for part in held]
 
 
 def difference(stored: Sequence[Any] | None, held: Sequence[SourceInput | None] | None) -> str | None:
-    """Return in words how the input differs from stored fingerprints: empty if it does not, None if that is unknown."""
+    """Return as text how the input differs from stored fingerprints: empty if it does not, None if that is unknown."""
     pairs = list(zip_longest(stored or [], held or []))
     known = [(before, now) for before, now in pairs if before is not None and now is not None]
     changes = [_differences(before, now) for before, now in known if _differs(before, now)]
@@ -52,7 +53,7 @@ def difference(stored: Sequence[Any] | None, held: Sequence[SourceInput | None] 
 
 
 def replaced(bound: Sequence[Identity], found: Sequence[Identity]) -> list[tuple[str, str, str]]:
-    """Return (name, id before, id now) of everything that a source reads under the same name with another id."""
+    """Return (name, id before, id now) of everything that has another id now under the same name."""
     return [
         (name, before[name], now[name])
         for before, now in zip(bound, found, strict=False)
@@ -62,7 +63,7 @@ def replaced(bound: Sequence[Identity], found: Sequence[Identity]) -> list[tuple
 
 
 def merged(bound: Sequence[Identity], found: Sequence[Identity]) -> list[dict[str, str]]:
-    """Return the identities with those that were found since; a name that is no longer read keeps its id."""
+    """Return the known identities updated by those found now; a name that is no longer read keeps its id."""
     none: Identity = {}
     return [{**before, **now} for before, now in zip_longest(bound, found, fillvalue=none)]
 
@@ -73,6 +74,7 @@ def _differs(before: Mapping[str, Any], now: SourceInput) -> bool:
 
 def _differences(before: Mapping[str, Any], now: SourceInput) -> str:
     listed, found = before["items"], now.items
+    # A record lists only the first items. If it is cut, an item that it lacks may have been read before.
     whole = before["count"] == len(listed)
     kinds = {
         "missing": [name for name in listed if name not in found],

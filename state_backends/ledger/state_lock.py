@@ -1,23 +1,24 @@
-"""State lock: one work at a time on a state's tables, so that no two of them undo each other.
+"""State lock: one operation ("work") at a time on a state's tables, so that two of them cannot undo each other.
 
 A state has live tables (the rows, view and changelog that are read) and shadow tables, which are filled to replace
-them. A work locks one of the two, or both; two works exclude each other where they lock the same tables:
+them. A work locks one of the two, or both. Two works exclude each other if they lock the same tables:
 
     work         live  shadow  what it does
     declaration   x            adds measures, drops a changelog, replaces the view in place
     migration     x      x     copies the live tables into the shadow and swaps: neither may change meanwhile
-    reprocess            x     fills the shadow from the input, for hours: the live tables are fed and trimmed as ever
+    reprocess            x     fills the shadow from the input for hours, while the live tables are fed and trimmed
     swap          x            puts the shadow of a reprocess in place, or takes it back; its owner holds the shadow
     rebuild       x            writes the rows again, from the changelog
     retirement    x      x     archives or drops the rows, renames the tables, or moves the rows elsewhere
     rewind        x            takes rows and changelog back to an earlier batch
-    compaction    x            deletes entries and tombstones: under a copy of the changelog it revived removed keys
+    compaction    x            deletes entries and tombstones; while the changelog was copied, that revived removed keys
     expiry        x            deletes expired rows
+    audit         x            compares the rows with the changelog
 
-Batches are not works: who may write them is the ledger's business, and a work that must not meet one holds the
-pipeline. The locks are advisory locks of the session, so they end with it, however it ends. A row in
-`tidegauge.state_work` says whose they are; it may outlive a killed holder, but not the next one, whose token replaces
-the former token. So the token tells whether a shadow is still what its owner has filled (see `check_owner`).
+Batches are not works: the ledger decides who may write them, and a work that must not run beside a batch holds the
+pipeline. The locks are advisory locks of the session, so that they end even if their holder is killed. A row in
+`tidegauge.state_work` says who holds them. It may outlive a killed holder, until the next holder's token replaces the
+former one. So the token shows whether a shadow is still what its owner has filled (see `check_owner`).
 """
 
 import os
@@ -31,11 +32,11 @@ import psycopg
 
 from tidegauge.state_backends.errors import StateBusyError
 
-# What keeps the locks of one name apart; the ledger's is 7103845. In the order in which they are taken: the owner of a
-# shadow waits for the live tables, and nobody who holds the live tables waits for a shadow.
+# Distinguish the locks of one name; the ledger's is 7103845. In the order in which they are taken, so that two works
+# cannot deadlock: the owner of a shadow waits for the live tables, and no holder of the live tables waits for a shadow.
 LOCK_CLASSES = {"shadow": 7103847, "live": 7103846}
 
-# How long a work waits for another: maintenance makes room after its page, in well under a second.
+# How long a work waits for another. Maintenance stops after its current page, which takes well under a second.
 PATIENCE_MS = 30_000
 
 WORKS: dict[str, Sequence[str]] = {
@@ -51,11 +52,13 @@ WORKS: dict[str, Sequence[str]] = {
     "audit": ["live"],
 }
 
-# A number of 64 bits: a lock in two parts leaves 32 bits for the name, which two of 77,000 names share by even odds.
+# One key of 64 bits, because a lock with two keys leaves 32 bits for the name, and of 77,000 names two would then share
+# a lock with a probability of one half.
 LOCK = "SELECT pg_advisory_lock(hashtextextended(%(name)s, %(lock_class)s))"
 UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(%(name)s, %(lock_class)s))"
 
-# A session that takes a lock twice gets it twice, and two works of one session exclude each other, too.
+# Asked before a lock is taken: PostgreSQL gives a session its own lock twice, but two works of one session must exclude
+# each other too.
 IS_MINE = """
 SELECT EXISTS (SELECT FROM tidegauge.lock_sessions(%(lock_class)s, %(name)s) l
 WHERE l.granted AND l.pid = pg_backend_pid())
@@ -73,7 +76,7 @@ pid = excluded.pid, backend_pid = excluded.backend_pid, since = excluded.since
 
 @dataclass(frozen=True)
 class StateWork:
-    """A work that holds its locks. name: a key of WORKS. token: random, of this time that the locks were taken."""
+    """A work that holds its locks. name: a key of WORKS. token: random, made each time the locks are taken."""
 
     conn: psycopg.Connection
     state: str
@@ -81,7 +84,7 @@ class StateWork:
     token: str
 
     def is_awaited(self) -> bool:
-        """Return whether another work waits for this one. Maintenance stops then: it can go on later."""
+        """Return whether another work waits for this one. Maintenance then stops, because it can continue later."""
         return any(_ask(self.conn, IS_AWAITED, self.state, tables) for tables in WORKS[self.name])
 
 
@@ -90,7 +93,8 @@ def state_lock(conn: psycopg.Connection, state: str, work: str, *, patience_ms: 
     """Hold the locks of a work on a state until the end of the context, or of the session.
 
     conn: in autocommit mode, outside of a transaction. state: need not be registered yet. work: a key of WORKS.
-    patience_ms: how long to wait for a work that holds the live tables; a shadow that is in use is not waited for.
+    patience_ms: how long to wait for a work that holds the live tables. It does not wait for a shadow that is in use,
+    because a reprocess holds one for hours.
     Raises StateBusyError, which names the other work, its host, pid and since when.
     """
     taken = StateWork(conn, state, work, secrets.token_hex(8))
@@ -102,7 +106,7 @@ def state_lock(conn: psycopg.Connection, state: str, work: str, *, patience_ms: 
             _record(taken, tables)
         yield taken
     finally:
-        # A session that has ended holds nothing.
+        # If the session has ended, there is nothing to release, and the error that ended it must not be hidden.
         with suppress(psycopg.OperationalError, psycopg.InterfaceError):
             for tables in reversed(held):
                 _release(taken, tables)
@@ -112,7 +116,7 @@ def state_lock(conn: psycopg.Connection, state: str, work: str, *, patience_ms: 
 def state_locks(conn: psycopg.Connection, states: Iterable[str], work: str) -> Iterator[None]:
     """Hold the locks of a work on several states, each taken as by `state_lock` within PATIENCE_MS.
 
-    In the order of the names, so two such works do not wait for each other.
+    They are taken in the order of the names, so that two works on several states cannot deadlock.
     """
     with ExitStack() as locks:
         for state in sorted(states):
@@ -123,7 +127,7 @@ def state_locks(conn: psycopg.Connection, states: Iterable[str], work: str) -> I
 def lock_unless(
     held: StateWork | None, conn: psycopg.Connection, state: str, work: str
 ) -> AbstractContextManager[StateWork]:
-    """Return a context that holds the locks of a work: those that the caller holds, or else its own."""
+    """Return a context that holds the locks of a work: those of the caller, or new ones if `held` is None."""
     return nullcontext(held) if held is not None else state_lock(conn, state, work)
 
 
@@ -133,9 +137,9 @@ def take_session_lock(conn: psycopg.Connection, lock_class: int, name: str, pati
         with conn.transaction():
             before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
             conn.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience_ms}ms"])
-            # A lock of the session: it is still held after this transaction.
+            # The lock belongs to the session, so it outlives this transaction.
             conn.execute(LOCK, {"lock_class": lock_class, "name": name})
-            # If the caller has a transaction open, its time-out must be as before.
+            # The setting lasts until the end of the transaction, which may be the caller's, so put it back.
             conn.execute("SELECT set_config('lock_timeout', %s, true)", before)
     except psycopg.errors.LockNotAvailable:
         return False
@@ -148,9 +152,10 @@ def release_session_lock(conn: psycopg.Connection, lock_class: int, name: str) -
 
 
 def check_owner(conn: psycopg.Connection, state: str, token: str) -> None:
-    """Check that no other work has owned the state's shadow since `token` took it; nor will until the transaction ends.
+    """Check that no other work has owned the state's shadow since `token` took it.
 
-    Call it in the transaction that swaps the shadow. Raises StateBusyError.
+    Call it in the transaction that swaps the shadow: it locks the record, so that no other work can take the shadow
+    over until that ends. Raises StateBusyError.
     """
     found = conn.execute(
         "SELECT token FROM tidegauge.state_work WHERE state = %s AND tables = 'shadow' FOR SHARE", [state]
@@ -158,13 +163,13 @@ def check_owner(conn: psycopg.Connection, state: str, token: str) -> None:
     if found is None or found[0] != token:
         other, whose = holder(conn, state, "shadow")
         raise StateBusyError(
-            f"state {state!r}: its shadow tables were taken over by {whose}, so what they held is void; try again",
+            f"state {state!r}: its shadow tables were taken over by {whose}, so their contents are lost; try again",
             other,
         )
 
 
 def holder(conn: psycopg.Connection, state: str, tables: str) -> tuple[str, str]:
-    """Return which work has a state's tables, or had them last, and whose it is, for a message."""
+    """Return the work that holds a state's tables, or held them last, and a description of its process."""
     row = conn.execute(
         "SELECT work, host, pid, since FROM tidegauge.state_work WHERE state = %s AND tables = %s", [state, tables]
     ).fetchone()

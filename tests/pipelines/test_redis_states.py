@@ -394,7 +394,7 @@ def test_redis_that_has_lost_committed_batches_is_not_counted_on_from(workspace,
 
     assert str(caught.value) == (
         "state 'redis_words': batch 2 was committed, and Redis is at batch 0: it has lost the rest; restore its newest "
-        "copy, or feed it again under another name, as it keeps no changelog to be rebuilt from"
+        "copy, or feed it again under another name, because it has no changelog to be rebuilt from"
     )
     assert lines_at(workspace) == (2, {"count": 2})
 

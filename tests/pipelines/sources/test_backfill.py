@@ -106,7 +106,7 @@ def test_history_does_not_come_before_batches_of_the_pipelines_own(workspace, st
     add(1)
     workspace.run(flights(stream))
 
-    with pytest.raises(BackfillError, match="has counted 1 batches of its own source, so history cannot come before"):
+    with pytest.raises(BackfillError, match="has counted 1 batches of its own source, so history cannot be counted"):
         count_history(flights(stream))
 
     workspace.run(flights(stream))

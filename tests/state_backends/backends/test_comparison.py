@@ -59,9 +59,9 @@ class TestBehind:
             feed.restart()
 
         assert str(caught.value) == (
-            f"state {feed.spec.name!r}: batch 2 wrote 2 keys, and Redis has 0 of it: it has lost writes that it had "
-            "acknowledged; restore its newest copy, or feed it again under another name, as it keeps no changelog to "
-            "be rebuilt from"
+            f"state {feed.spec.name!r}: batch 2 wrote 2 keys, and Redis has 0 of them: it has lost writes that it had "
+            "acknowledged; restore its newest copy, or feed it again under another name, because it has no changelog "
+            "to be rebuilt from"
         )
         assert feed.finding() == str(caught.value)
 
@@ -246,8 +246,8 @@ class TestAhead:
 
         assert str(caught.value) == (
             f"state {feed.spec.name!r}: Redis has batch 3, and the ledger is at batch 1: the ledger was restored from "
-            "an older copy; restore its newest copy, or feed it again under another name, as it keeps no changelog to "
-            "be rebuilt from"
+            "an older copy; restore its newest copy, or feed it again under another name, because it has no changelog "
+            "to be rebuilt from"
         )
         assert feed.finding() == str(caught.value)
 
@@ -472,7 +472,7 @@ class TestRows:
 
         assert str(caught.value).partition(": ")[2] == (
             "10 rows are gone that Redis had stored: it has evicted them, or somebody deleted them; feed it again "
-            "under another name, as it keeps no changelog to be rebuilt from"
+            "under another name, because it has no changelog to be rebuilt from"
         )
         with pytest.raises(FindingError, match="some rows are gone"):
             feed.read("00")

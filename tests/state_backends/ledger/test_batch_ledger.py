@@ -346,9 +346,9 @@ class TestBatches:
 
         assert str(caught.value) == (
             f"pipeline {name!r}: the checkpoint brings batch 4, the ledger expects 1: batches 1 to 3 never reached the "
-            "states, as after a restore of the database, or where an application did not call its sink with them; run "
+            "states, as after a restore of the database, or if an application did not call its sink with them; run "
             f"`tidegauge pipelines restore-checkpoint {name}`, which takes the checkpoint back to batch 0, so that "
-            "what followed is read again"
+            "later input is read again"
         )
 
     def test_a_refused_batch_changes_nothing(self, ledger, conn, name):

@@ -82,8 +82,8 @@ class TestTheDatabaseAhead:
         assert f"says {datetime.now(UTC) + MONTH:%Y-%m-%d}" in message
         assert f" {datetime.now(UTC):%Y-%m-%d}" in message
         assert message.endswith(
-            "more than 0:05:00 apart: under a wrong clock every key with a ttl would end too early or too late; set "
-            "the wrong one right"
+            "more than 0:05:00 apart: under a wrong clock keys with a ttl would expire too early or too late; correct "
+            "the wrong one"
         )
 
     def test_it_is_tried_again_as_a_clock_may_be_set_right(self):
