@@ -1,7 +1,6 @@
 """Changelog: every new version of a state's rows, stored with its txid, for history, reads in the past and rebuilds.
 
-It is in PostgreSQL whatever backend holds the rows. Of the entries before its horizon, compaction keeps the newest one
-per key.
+It is in PostgreSQL for every backend. Compaction keeps only the newest entry of each key from before its horizon.
 """
 
 import json
@@ -46,8 +45,8 @@ class Change:
 class Extent:
     """The batches that a changelog covers: it has the state after each of them, from `oldest` to `committed`.
 
-    ttl, clock: a version that has expired by them is expired for every later merge: the state's ttl, and the time of
-    the open batch, or now if none is open.
+    ttl, clock: the state's ttl, and the time of the open batch, or now if none is open. A version that has expired at
+    that time is expired for every later merge, because batch times do not decrease.
     """
 
     oldest: int
@@ -57,7 +56,7 @@ class Extent:
 
 
 class EntryCodec:
-    """Decodes entries of one changelog to Change and encodes rows to entries. columns: those written, key first."""
+    """Decodes entries of one changelog to Change and encodes rows to entries. columns: the written ones, key first."""
 
     def __init__(self, table: StateTable) -> None:
         self.columns = [*table.key, *table.version, "txid"]
@@ -113,7 +112,7 @@ class Changelog:
     def append(self, txid: int) -> int:
         """Append the version that batch `txid` wrote for each key of the table's incoming rows.
 
-        Runs in the transaction that merged the rows, so that rows and entries are committed together. A retried task
+        Call it in the transaction that merged the rows, so that rows and entries are committed together. A retried task
         replaces its entries. Returns the number of entries.
         """
         rows = sql.SQL("SELECT {} FROM {} t JOIN {} i ON {} WHERE t.txid = %s").format(
@@ -125,8 +124,8 @@ class Changelog:
         """Append the current version of rows[i] under keys[i] and its txid, all or none. Returns the number of entries.
 
         keys: n unique keys. A row without a time gets the current time. An entry of the same batch and key is replaced.
-        Raises KeyShapeError, and StaleBatchError if a newer batch has an entry for one of the keys: a stale writer must
-        not change history.
+        Raises KeyShapeError, and StaleBatchError if a newer batch has an entry for one of the keys, because a stale
+        writer must not change history.
 
         The entries are copied into a temporary table, and from there in key order into the changelog, so that two
         writers cannot deadlock.
@@ -147,7 +146,7 @@ class Changelog:
     def revert(self, txid: int) -> int:
         """Delete the entries of batch `txid`, whose rows are reverted. Returns the number of entries.
 
-        Only opaque rows can be reverted; the entries of other kinds stay as their rows do, and the result is 0.
+        Only opaque rows can be reverted. Other kinds keep their rows, so their entries stay too, and the result is 0.
         """
         if not self._table.keeps_previous:
             return 0
@@ -177,7 +176,7 @@ class Changelog:
     def history(self, key: Key, limit: int = 100, *, upto: int | None = None) -> Sequence[Change]:
         """Return the newest `limit` versions of a key, newest first.
 
-        upto: the last batch to include; None means the committed one. Entries of a later batch may still be reverted.
+        upto: the last batch to include; None means the committed one, because later entries may still be reverted.
         Raises KeyShapeError, UnknownStateError.
         """
         parts = self._table.key_values(self.spec.check_key(key))
@@ -201,14 +200,15 @@ class Changelog:
         arrays = self._table.key_columns(typed)
         rows = self.conn.execute(self._as_of_sql(), [*arrays, txid])
         found = [None if row[0] is None else self._codec.decode(row) for row in rows]
-        # Look up first, check second: compaction records its horizon before it deletes entries.
+        # Look up first, check second: compaction records its horizon before it deletes entries, so a lookup that missed
+        # a deleted entry fails the check.
         self.check_reach(txid)
         return found
 
     def newest(self, upto: int, *, after: Key | None, limit: int) -> list[tuple[Key, list[Change]]]:
         """Return the next `limit` keys in key order, each with its newest two versions up to batch `upto`.
 
-        after: the last key of the page before; None starts with the first key. The newest version comes first.
+        after: the last key of the previous page; None starts with the first key. The newest version comes first.
         """
         width = len(self._table.key)
         bound = [] if after is None else self._table.key_values(self.spec.check_key(after))
@@ -225,7 +225,7 @@ class Changelog:
         ).rowcount
 
     def estimate_keys(self) -> int:
-        """Return about how many keys have entries: the planner's estimate."""
+        """Return the planner's estimate of how many keys have entries, because counting them reads the whole log."""
         statement = sql.SQL("EXPLAIN (FORMAT JSON) SELECT DISTINCT {} FROM {}").format(
             columns(self._table.key), self._table.changelog
         )

@@ -16,7 +16,7 @@ class TidegaugeError(Exception):
 
 
 class MissingPackageError(TidegaugeError, ImportError):
-    """A package is not installed that this needs: install the extra that the message names."""
+    """A package that is needed is not installed: install the extra that the message names."""
 
 
 class SpecError(TidegaugeError):
@@ -24,7 +24,7 @@ class SpecError(TidegaugeError):
 
 
 class SchemaVersionError(TidegaugeError):
-    """The database's schema is not one that this version can use: do what the message says."""
+    """This version cannot use the database's schema: do what the message says."""
 
 
 class ServerVersionError(TidegaugeError):
@@ -32,7 +32,7 @@ class ServerVersionError(TidegaugeError):
 
 
 class SpecMismatchError(TidegaugeError):
-    """A declaration differs from the stored state: restore it, or reprocess into a new state."""
+    """A declaration differs from the stored state: restore the declaration, or reprocess into a new state."""
 
 
 class KeyShapeError(TidegaugeError):
@@ -48,7 +48,7 @@ class FilterError(TidegaugeError):
 
 
 class RangeTooLargeError(TidegaugeError):
-    """A range has more keys than may be read to sort them: ask for a smaller one, or in key order."""
+    """A range has more keys than may be read for sorting or grouping: ask for a smaller one, or in key order."""
 
 
 class ValueShapeError(TidegaugeError):
@@ -56,30 +56,30 @@ class ValueShapeError(TidegaugeError):
 
 
 class FoldRangeError(TidegaugeError):
-    """A fold left the range of its column: the key keeps its value, and its share of the batch is a dead letter."""
+    """A fold left its column's range: the key keeps its value, and its share of the batch becomes a dead letter."""
 
     @classmethod
     def of(cls, measure: str, sql_type: str, stored: object, partial: object) -> Self:
-        """Return the error of two numbers that a measure cannot join."""
+        """Return the error of two numbers whose fold is out of range."""
         return cls(f"measure {measure}: {stored} joined with {partial} is out of the range of {sql_type}")
 
 
 class MovedOnError(TidegaugeError):
-    """Batches were published faster than a long read advanced, or one was reverted: read again."""
+    """Batches were published faster than a read could keep up, or one was reverted: read again."""
 
 
 class DuplicateKeyError(TidegaugeError):
-    """One write has a key twice: combine the rows of a key before writing."""
+    """One write contains a key twice: combine the rows of a key before writing."""
 
 
 class RepeatedUpdateError(TidegaugeError):
-    """A batch updates a key of a transactional state in a second call: update it in one, or make the writes atomic."""
+    """A batch updates a key of a transactional state in two calls: update it in one, or make the writes atomic."""
 
 
 class SecondWriterError(TidegaugeError):
-    """Two tasks of one attempt wrote the same key, so that one of them would be lost: try the batch again."""
+    """Two tasks of one attempt wrote the same key, so one of the writes would be lost: try the batch again."""
 
-    # A task that Spark ran twice without saying so is not distinguished from another one, and does not come twice.
+    # Because one task that Spark ran twice unnoticed looks the same, and the next attempt does not repeat that.
     retryable = True
 
 
@@ -107,18 +107,18 @@ class BackendSetupError(TidegaugeError):
 
 
 class CapabilityError(TidegaugeError):
-    """A backend cannot do what was asked: use a backend that can, or do without."""
+    """A backend does not support an operation: use a backend that does, or do without."""
 
 
 class FencedError(TidegaugeError):
     """Another driver or attempt has taken over: stop this one."""
 
-    # For a task: it may be a late one of an attempt before this. A driver that gets it itself stops at once.
+    # Because a task may belong to an earlier attempt and be late. A driver that gets the error itself stops at once.
     retryable = True
 
 
 class StateBusyError(TidegaugeError):
-    """Another work is under way on a state's tables: try again when it has ended. work: its name in state_lock.py."""
+    """Another operation uses a state's tables: try again when it has ended. work: its name in state_lock.py."""
 
     retryable = True
 
@@ -128,7 +128,7 @@ class StateBusyError(TidegaugeError):
 
 
 class StateGapError(TidegaugeError):
-    """Batches were committed without a state or measure that is declared again: reprocess, rename it, or accept it."""
+    """Batches were committed while a state or measure was not declared: reprocess, rename it, or accept the gap."""
 
 
 class RolesError(TidegaugeError):
@@ -136,19 +136,19 @@ class RolesError(TidegaugeError):
 
 
 class TablesBusyError(TidegaugeError):
-    """Tables to be changed have been read for minutes: wait for the readers that the message names, or end them."""
+    """Readers have used tables that must be changed for minutes: wait for those that the message names, or end them."""
 
     retryable = True
 
 
 class DependentObjectsError(TidegaugeError):
-    """Views of users, or the like, stand on tables that a change replaces: drop them, and create them again after."""
+    """Users' views or other objects depend on tables that a change replaces: drop them, and create them again after."""
 
 
 class ClockError(TidegaugeError):
-    """The clock of the database, or of this host, is wrong: set it right."""
+    """The clock of the database, or of this host, is wrong: correct it."""
 
-    # A clock may be set right while the driver waits.
+    # Because somebody may correct the clock while the driver waits.
     retryable = True
 
 
@@ -163,9 +163,9 @@ class LostWritesError(TidegaugeError):
 
 
 class FindingError(TidegaugeError):
-    """What the ledger says of a state and what its store holds do not agree: do what the message says.
+    """A state's store does not agree with the ledger: do what the message says.
 
-    Until then no driver feeds the state, and what it holds is not served. state: its name.
+    Until then no driver feeds the state, and it is not served. state: its name.
     """
 
     def __init__(self, message: str, state: str = "") -> None:
@@ -178,11 +178,11 @@ class LostBatchesError(FindingError):
 
 
 class StoreAheadError(FindingError):
-    """A store has batches that the ledger has not, or others: restore the ledger, or rebuild the state."""
+    """A store has batches that the ledger lacks, or other attempts: restore the ledger, or rebuild the state."""
 
 
 class RebuildingError(FindingError):
-    """A rebuild of the state has not ended: let it end, or run it again."""
+    """A rebuild of the state has not finished: wait for it, or run it again."""
 
 
 class BatchOrderError(TidegaugeError):
@@ -190,7 +190,7 @@ class BatchOrderError(TidegaugeError):
 
 
 class RewindError(TidegaugeError):
-    """A pipeline cannot be taken back to that batch: choose one of those that the message names, or reprocess."""
+    """A pipeline cannot be taken back to that batch: choose one that the message names, or reprocess."""
 
 
 class CheckpointTornError(TidegaugeError):
@@ -202,11 +202,11 @@ class InputChangedError(TidegaugeError):
 
 
 class SourceReplacedError(TidegaugeError):
-    """A topic, folder or the like was deleted and made again under its name: reprocess, or rebind to the new one."""
+    """A topic, folder or other source was deleted and created again: reprocess, or rebind to the new one."""
 
 
 class ResumeError(TidegaugeError):
-    """The ledger cannot say where the sources of a pipeline stand: restore its checkpoint, or reprocess."""
+    """The ledger lacks the positions of a pipeline's sources: restore the checkpoint, or reprocess."""
 
 
 class DeviationError(TidegaugeError):
@@ -227,12 +227,14 @@ class OutOfReachError(TidegaugeError):
     def before(cls, state: str, at: datetime, first: datetime | None) -> Self:
         """Return the error of a time before the first batch on record."""
         error = cls(state, 0, 0)
-        error.args = (f"state {state!r}: no batch is on record up to {at}, the first one is of {first}; ask for later",)
+        error.args = (
+            f"state {state!r}: no batch is on record up to {at}, the first one is of {first}; ask for a later time",
+        )
         return error
 
 
 class NotCommittedError(TidegaugeError):
-    """A requested batch is not committed: wait for it, or ask for an earlier one. newest: the committed one."""
+    """A requested batch is not committed: wait for it, or ask for an earlier one. newest: the last committed batch."""
 
     def __init__(self, state: str, txid: int, newest: int) -> None:
         super().__init__(
@@ -243,23 +245,23 @@ class NotCommittedError(TidegaugeError):
 
 
 class CheckpointMismatchError(TidegaugeError):
-    """A pipeline came back with another checkpoint: restore it, use new states, or rebind."""
+    """A pipeline was started with another checkpoint: restore the former one, use new states, or rebind."""
 
 
 class SwapError(TidegaugeError):
-    """A shadow pipeline cannot be swapped in: finish it, or abort it and begin again."""
+    """The shadow tables of a reprocess cannot be swapped in: finish it, or abort it and begin again."""
 
 
 class ShorterInputError(TidegaugeError):
-    """A reprocess would count less than the states have counted: see why, or swap it in with --accept-shorter."""
+    """A reprocess would count less than the states have counted: find out why, or accept it with --accept-shorter."""
 
 
 class ChangedResultError(TidegaugeError):
-    """A reprocess gives other results than the batches did: see why, or accept that with --accept-changes."""
+    """A reprocess gives other results than the batches did: find out why, or accept them with --accept-changes."""
 
 
 class RollBackError(TidegaugeError):
-    """What a reprocess replaced cannot be put back: the message says why, and what to do."""
+    """The states that a reprocess replaced cannot be put back: the message says why, and what to do."""
 
 
 class UnknownNameError(TidegaugeError):
@@ -290,7 +292,7 @@ class FormerPipelineError(UnknownPipelineError):
 
 
 class RetiredError(TidegaugeError):
-    """A declaration names what was retired or renamed: do what the message says."""
+    """A declaration uses the name of a state or pipeline that was retired or renamed: do what the message says."""
 
 
 class LifeError(TidegaugeError):
@@ -298,7 +300,7 @@ class LifeError(TidegaugeError):
 
 
 class BackfillError(TidegaugeError):
-    """A pipeline's history cannot be counted, or is in the way: do what the message says."""
+    """A pipeline's history cannot be counted, or prevents another operation: do what the message says."""
 
 
 class KeyValueStoreError(TidegaugeError):
@@ -310,7 +312,7 @@ class StoreClosedError(KeyValueStoreError):
 
 
 class PositionError(KeyValueStoreError):
-    """A position lies outside the log: ask `plan_restore` what to restore instead."""
+    """A position is outside the log: ask `plan_restore` what to restore instead."""
 
 
 class SynchronizerError(TidegaugeError):
@@ -322,7 +324,7 @@ class NoInitialStateError(SynchronizerError):
 
 
 class ContentionError(SynchronizerError):
-    """Every attempt at an update met a newer record: retry later, or write without a condition."""
+    """Every attempt at an update found a newer record: retry later, or write without a condition."""
 
 
 class RecordTooLargeError(SynchronizerError):
@@ -338,7 +340,7 @@ class TruncatedError(SynchronizerError):
 
 
 class RevisionError(SynchronizerError):
-    """A revision lies outside the log, or a range ends before it starts: use revisions that the log returned."""
+    """A revision is outside the log, or a range ends before it starts: use revisions that the log returned."""
 
 
 class InvalidLogError(SynchronizerError):

@@ -1,7 +1,7 @@
-"""Packages that come with an extra of the distribution, as `tidegauge[spark]`, and are loaded at first use.
+"""Packages that come with an extra of the distribution, such as `tidegauge[spark]`, and are loaded at first use.
 
-`state_backends` alone needs psycopg and nothing else: Arrow is for batches of a pipeline, redis-py for states in Redis,
-and `datasketches` folds sketches.
+`state_backends` itself needs only psycopg. Arrow is for batches of a pipeline, redis-py for states in Redis, and
+`datasketches` folds sketches.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from tidegauge.state_backends.errors import MissingPackageError
 # The name on the package index.
 DISTRIBUTION = "tidegauge"
 
-# What is imported, and the extra to install for it. pyproject.toml says what an extra has.
+# Imported package to the extra that installs it. pyproject.toml lists the contents of each extra.
 EXTRAS = {
     "redis": "redis",
     **dict.fromkeys(("datasketches", "orjson", "py4j", "pyarrow", "pyspark", "structlog"), "spark"),
@@ -30,12 +30,12 @@ EXTRAS = {
 
 
 def with_extras(extras: str) -> str:
-    """Return what to install: the distribution with extras, which are separated by commas."""
+    """Return the requirement to install: the distribution with these extras, separated by commas."""
     return f"{DISTRIBUTION}[{extras}]"
 
 
 class OptionalModule(ModuleType):
-    """A module that is imported when an attribute of it is first used; from then on it costs what a module costs."""
+    """A module that is imported when an attribute is first used. It keeps the attribute, so later uses are fast."""
 
     def __getattr__(self, name: str) -> Any:
         with naming_the_extra():
@@ -46,7 +46,7 @@ class OptionalModule(ModuleType):
 
 @contextmanager
 def naming_the_extra() -> Iterator[None]:
-    """Raise MissingPackageError, with what to install, where a package of an extra is missing or too old."""
+    """Raise MissingPackageError, naming what to install, if a package of an extra is missing or too old."""
     try:
         yield
     except MissingPackageError:
@@ -58,7 +58,7 @@ def naming_the_extra() -> Iterator[None]:
         found = "is not installed; install"
         if importlib.util.find_spec(package) is not None:
             version = getattr(importlib.import_module(package), "__version__", "unknown")
-            found = f"is of version {version!r}, which lacks what is needed ({error.msg}); install the one of"
+            found = f"has version {version!r}, which lacks what is needed ({error.msg}); install the one from"
         raise MissingPackageError(
             f"package {package!r} {found} {with_extras(EXTRAS[package])}, which has it", name=package
         ) from error

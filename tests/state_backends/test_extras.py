@@ -108,6 +108,6 @@ def test_a_package_of_another_version_is_named_with_what_it_lacks():
         importlib.import_module("psutil.no_such_module")
 
     assert str(caught.value) == (
-        f"package 'psutil' is of version {psutil.__version__!r}, which lacks what is needed (No module named "
-        "'psutil.no_such_module'); install the one of tidegauge[embedded], which has it"
+        f"package 'psutil' has version {psutil.__version__!r}, which lacks what is needed (No module named "
+        "'psutil.no_such_module'); install the one from tidegauge[embedded], which has it"
     )
