@@ -1,1 +1,1 @@
-"""Input that could not be counted: how it is stored, and counted later."""
+"""Input that could not be counted: how it is stored, and how it is replayed later."""

@@ -1,7 +1,7 @@
 """Dead letters: input that could not be processed, stored with its place and the reason, so that nothing is lost.
 
-They belong to a batch as rows do: a retry replaces them, and they count once the batch is committed. Those of a source
-keep the raw record, any JSON object by which the source reads it again (dead_letter_replay.py).
+Like rows they belong to a batch: a retry replaces them, and they count once the batch is committed. Letters of a source
+keep the raw record, a JSON object from which the source reads it again (replay.py).
 """
 
 import json
@@ -17,23 +17,24 @@ from tidegauge.state_backends.ledger.batch import Batch
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# Enough to recognise a line; a corrupt file may be a single line of gigabytes.
+# Enough to recognise a line. Longer text is cut, because a corrupt file may be a single line of gigabytes.
 MAX_LINE_CHARACTERS = 10_000
 
-# Of a raw record, as JSON: a message of Kafka's default size in base64, with its headers. Of a larger one none is kept.
+# Limit of a raw record as JSON. A message of Kafka's default maximum size in base64 fits; a larger record is not kept.
 MAX_RECORD_BYTES = 2 * 1024 * 1024
 
-# Bytes that are no text, in a record: {"base64": ".."}.
+# The key of bytes that are not text in a record: {"base64": ".."}.
 BASE64 = "base64"
 
-# SQL of a reason without what differs from letter to letter: what was read in its place, quoted text, numbers, times.
+# SQL of a reason's pattern: values, quoted text, numbers and times become `…`, so that one cause has one pattern.
 REASON_PATTERN = r"""
 regexp_replace(regexp_replace(regexp_replace(left(l.reason, 500),
     ', got .*$', ', got …'), '(?<!\w)(''[^'']*''|"[^"]*")(?!\w)', '…', 'g'),
     '(?<!\w)[-+]?[0-9][0-9A-Fa-f.:+TZ-]*', '…', 'g')
 """
 
-# SQL of whether a reason has the pattern %(pattern)s; a comparison of the text before its first placeholder is cheap.
+# SQL condition that a reason has the pattern %(pattern)s. The text before the first placeholder is compared too,
+# because that is cheap and spares most letters the regular expressions.
 HAS_PATTERN = f"(starts_with(l.reason, split_part(%(pattern)s, '…', 1)) AND {REASON_PATTERN} = %(pattern)s)"
 
 LOST_INPUT = """
@@ -43,7 +44,7 @@ WHERE NOT EXISTS (SELECT FROM tidegauge.dead_letter
                   WHERE pipeline = %(pipeline)s AND txid = %(txid)s AND source = %(source)s AND reason = %(reason)s)
 """
 
-# Without what was left out as too late: its parts are negative, and it has no state.
+# Late events that were left out are not rejected input; their letters have no state and a negative part.
 REJECTED = """
 SELECT count(*) OVER (), reason FROM tidegauge.dead_letter
 WHERE pipeline = %(pipeline)s AND txid = ANY(%(txids)s) AND replay_txid IS NULL AND NOT (state = '' AND part < 0)
@@ -54,10 +55,10 @@ ORDER BY id LIMIT 1
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A line that could not be parsed, a group whose key a state cannot store, or one that it cannot fold.
+    """A line that could not be parsed, or a group that a state can neither store nor fold.
 
     source: where it comes from. line: its text, cut at MAX_LINE_CHARACTERS when stored. line_number: counts from 1.
-    key: of the group, as the state has it; not stored. record: the raw input as JSON; None where none is kept.
+    key: the group's key, as the state has it; not stored. record: the raw input as JSON; None if none is kept.
     """
 
     source: str
@@ -69,13 +70,13 @@ class DeadLetter:
 
 
 def record_value(raw: bytes | None) -> Any:
-    """Return bytes as a record has them, exactly: text where it can be stored as such, else base64."""
+    """Return bytes as a record stores them, without loss: as text if PostgreSQL can store that, else as base64."""
     if raw is None:
         return None
     try:
         text = bytes(raw).decode()
     except UnicodeDecodeError:
-        text = "\0"
+        text = "\0"  # stored as base64, like text with a NUL
     return {BASE64: b64encode(raw).decode()} if "\0" in text else text
 
 
@@ -87,7 +88,7 @@ def record_bytes(value: Any) -> bytes | None:
 
 
 def refused_fold(spec: StateSpec, key: Key, partial: Mapping[str, Any], error: FoldRangeError) -> DeadLetter:
-    """Return the dead letter of a key's share of a batch, with what is needed to count it by hand.
+    """Return the dead letter of a key's share of a batch, with all that is needed to count it by hand.
 
     partial: stored column to the batch's value.
     """
@@ -97,7 +98,7 @@ def refused_fold(spec: StateSpec, key: Key, partial: Mapping[str, Any], error: F
 
 
 def refusal(spec: StateSpec, stored: Mapping[str, Any] | None, partial: Mapping[str, Any]) -> FoldRangeError | None:
-    """Return why the partial of a key cannot be folded into what is stored; None where it can."""
+    """Return the reason why a key's partial cannot be folded into the stored value; None if it can."""
     try:
         spec.fold(stored, partial)
     except FoldRangeError as error:
@@ -152,9 +153,9 @@ class Rejected(NamedTuple):
 def rejected_letters(
     conn: psycopg.Connection, pipeline: str, txids: Sequence[int], state: str | None = None
 ) -> Rejected | None:
-    """Return the letters that batches have written, of one state or of all and of the sources; None if there are none.
+    """Count the letters that batches have written; None if there are none. state: None: of all states and the sources.
 
-    Letters of late events do not count, nor those that were replayed since.
+    Letters of late events do not count, and neither do letters that were replayed since.
     """
     asked = {"pipeline": pipeline, "txids": list(txids), "state": state}
     row = conn.execute(REJECTED, asked).fetchone()
@@ -171,7 +172,7 @@ def delete_dead_letters(conn: psycopg.Connection, batch: Batch) -> int:
 def write_lost_input(conn: psycopg.Connection, pipeline: str, txid: int, letters: Iterable[DeadLetter]) -> int:
     """Add letters for input that was lost after committed batch `txid`, and count them there. Returns their number.
 
-    The caller holds the pipeline. A letter that is there already is not written again.
+    The caller holds the pipeline. A letter that exists already is not written again, so the call can be repeated.
     """
     with conn.transaction():
         written = sum(
@@ -186,7 +187,7 @@ def write_lost_input(conn: psycopg.Connection, pipeline: str, txid: int, letters
 
 
 def _record_text(record: Mapping[str, Any] | None) -> str | None:
-    # PostgreSQL's jsonb takes no NUL character, in whatever part of a record it is.
+    # A record with a NUL character is not kept, because PostgreSQL's jsonb cannot hold one.
     text = None if record is None else json.dumps(record)
     return None if text is None or len(text) > MAX_RECORD_BYTES or "\\u0000" in text else text
 

@@ -1,12 +1,12 @@
 """Replay of dead letters: raw records that could not be read go through the pipeline once more, after a fix.
 
-    request    marks letters, by their reason, time or number
-    take       a batch that begins takes those that are marked, and keeps them over all of its attempts
-    put_back   those of them that cannot be read now either lose the mark, and have the new reason
-    commit     of the batch: from then on the others are replayed, as `replay_txid <= committed_txid` says
+    request    marks letters, by their reason, time or id
+    take       gives the marked letters to a batch that begins; all attempts at it get the same ones
+    put_back   unmarks those that still cannot be read, with the new reason
+    commit     of the batch: from then on the others are replayed, because `replay_txid <= committed_txid`
 
-So a letter is counted in the transaction that commits its batch, or not at all. A rewind to before that batch takes the
-marks off (`forget_after`). A letter of a batch that is not committed cannot be marked: a retry writes it again.
+So a letter is counted in the transaction that commits its batch, or not at all. A rewind to before that batch unmarks
+it (`forget_after`). A letter of an open batch cannot be marked, because a retry of the batch writes it again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,11 +19,13 @@ import psycopg
 from tidegauge.state_backends.dead_letters.letters import HAS_PATTERN, storable
 from tidegauge.state_backends.ledger.batch import Batch
 
-# Of one batch; more go into the batches after it. A record may have a megabyte, and the driver holds them all.
+# Limits of one batch, because the driver holds all its records in memory, and each may have two megabytes. Later
+# batches take the rest.
 MAX_LETTERS = 10_000
 MAX_BYTES = 64 * 1024 * 1024
 
-# Letters of a source that were committed and not replayed, some of them. strpos: as it is, without a pattern.
+# Letters of a source that were committed and not replayed, restricted by a Choice. strpos, because LIKE would read a %
+# or _ in the text as a placeholder.
 CHOSEN = f"""
 l.pipeline = %(pipeline)s AND l.state = '' AND l.replay_txid IS NULL
 AND l.txid <= (SELECT p.committed_txid FROM tidegauge.pipeline p WHERE p.name = l.pipeline)
@@ -61,8 +63,8 @@ SELECT id, part, record FROM tidegauge.dead_letter
 WHERE pipeline = %s AND replay_txid = %s AND replay_at IS NOT NULL ORDER BY id
 """
 
-# A partial reprocess has read the letters' records from the source again: those that it could read are counted by its
-# states. The others are its letters, too.
+# A partial reprocess has read the records of these letters from the source again. Its states have counted those that it
+# could read; the others are letters of the reprocess too, so NOT EXISTS leaves them out.
 COUNTED_AGAIN = """
 UPDATE tidegauge.dead_letter l
 SET counted_by = array_to_string(%(states)s::text[], ', '), replay_at = NULL, replay_txid = NULL
@@ -78,8 +80,8 @@ AND (l.replay_txid IS NULL OR l.replay_txid > p.committed_txid) AND NOT EXISTS (
 class Choice:
     """Which dead letters of a pipeline's sources to replay; by default all.
 
-    reason: a part of its text. pattern: the whole reason without what differs from letter to letter (REASON_PATTERN).
-    until: the txid of the last batch whose letters are meant.
+    reason: a part of its text. pattern: the pattern of the whole reason (REASON_PATTERN). ids: of the letters.
+    until: the txid of the last batch whose letters are replayed.
     """
 
     reason: str | None = None
@@ -91,9 +93,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Found:
-    """How many letters a choice has. without_record: nothing to replay was kept of them.
+    """How many letters of a choice can be replayed. without_record: how many cannot, because no raw record was kept.
 
-    counted: those that a partial reprocess has read again from the source, and counted into some states.
+    counted: how many cannot, because a partial reprocess has read them again from the source for some states.
     """
 
     letters: int
@@ -103,7 +105,7 @@ class Found:
 
 @dataclass(frozen=True)
 class RawLetter:
-    """One letter of a batch. place: of its source among the pipeline's. record: as DeadLetter has it."""
+    """One letter of a batch. place: the index of its source in the pipeline. record: as in DeadLetter."""
 
     id: int
     place: int
@@ -118,7 +120,7 @@ def find(conn: psycopg.Connection, pipeline: str, choice: Choice) -> Found:
 
 
 def request(conn: psycopg.Connection, pipeline: str, choice: Choice, by: str) -> int:
-    """Mark letters for the batch that comes next. Returns their number; a letter that is marked already counts too."""
+    """Mark letters for the next batch. Returns their number, including letters that were marked already."""
     return conn.execute(REQUEST, _chosen(pipeline, choice) | {"by": by}).rowcount
 
 
@@ -133,7 +135,7 @@ def are_waiting(conn: psycopg.Connection, pipeline: str) -> bool:
 
 
 def take(conn: psycopg.Connection, batch: Batch) -> list[RawLetter]:
-    """Return the letters of a batch: on its first attempt those that are marked, and later the same ones.
+    """Return the letters of a batch: the marked ones at its first attempt, and the same ones at every later attempt.
 
     Runs inside the caller's transaction, which has called `lock_fence`.
     """
@@ -144,7 +146,7 @@ def take(conn: psycopg.Connection, batch: Batch) -> list[RawLetter]:
 
 
 def put_back(conn: psycopg.Connection, failed: Sequence[tuple[int, str]]) -> None:
-    """Take letters that cannot be read now either out of their batch. failed: number and reason of each.
+    """Unmark letters that still cannot be read, and store their new reasons. failed: id and reason of each.
 
     Runs inside the caller's transaction, which has called `lock_fence`.
     """
@@ -156,7 +158,7 @@ def put_back(conn: psycopg.Connection, failed: Sequence[tuple[int, str]]) -> Non
 
 
 def forget_after(conn: psycopg.Connection, pipeline: str, txid: int) -> None:
-    """Take the marks off the letters that batches after `txid` have replayed, as these batches are taken back."""
+    """Unmark the letters that batches after `txid` have replayed, because these batches are taken back."""
     conn.execute(
         "UPDATE tidegauge.dead_letter SET replay_at = NULL, replay_txid = NULL "
         "WHERE pipeline = %s AND replay_txid > %s",

@@ -1,6 +1,6 @@
-"""Trident's map states: which updates of a batch count when it comes again. One class per kind, over any backing map.
+"""Trident's map states: which updates count when a batch is replayed. One class per kind, over any backing map.
 
-`batch_map` has what the kinds share, `updaters` what they apply to a stored value.
+`batch_map` has what the kinds share; `updaters` has the operations that they apply to a stored value.
 """
 
 from tidegauge.state_backends.maps.batch_map import BatchMap

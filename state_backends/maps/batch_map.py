@@ -22,7 +22,7 @@ class BatchMap(ABC):
     Begin a batch, update, commit. Between commit and the next begin no batch is open: reads see the current values,
     and an update replaces the current version in place and keeps its txid, so that a later batch can read the row.
     A value whose ttl has passed at the batch's time counts as absent.
-    atomic: what the calls of one batch write is stored together or not at all, as in one database transaction.
+    atomic: whether all writes of one batch are stored together or not at all, as in one database transaction.
     Trident's MapState (apache/storm, trident/state/map/MapState.java).
     """
 
@@ -35,9 +35,9 @@ class BatchMap(ABC):
         self._written: set[Key] = set()
 
     def begin_commit(self, txid: int | None, at: datetime | None = None) -> None:
-        """Open batch `txid`; None stands for writes outside any batch.
+        """Open batch `txid`; None is for writes outside of any batch.
 
-        at: the batch time, timezone-aware and the same for all attempts; ttl counts from it. None: the time of each
+        at: the batch time, from which ttl counts: timezone-aware and the same for all attempts. None: the time of each
             call.
         """
         self._txid = txid
@@ -45,7 +45,7 @@ class BatchMap(ABC):
         self._written.clear()
 
     def commit(self, txid: int | None) -> None:
-        """Close the batch. Its writes are in the backing map already."""
+        """Close the batch. Its writes are already in the backing map."""
         self._txid = self._at = None
         self._written.clear()
 
@@ -57,7 +57,7 @@ class BatchMap(ABC):
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """Return the value of each key, in the order asked; None where a key is absent, removed or expired.
 
-        Inside a batch: the value that the batch starts from, or what it wrote if it has written the key.
+        Inside a batch: the value that the batch wrote, or the one that it started from if it has not written the key.
         Raises KeyShapeError.
         """
         typed = self._typed(keys)
@@ -66,10 +66,10 @@ class BatchMap(ABC):
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[Updater]) -> list[Any]:
         """Apply updaters[i] to the value of keys[i] and return the n new values, in order.
 
-        One read and one write of the backing map. A key that comes twice is updated twice, the second update on the
-        result of the first (Storm loses the first). If an updater raises, nothing is written.
-        Raises KeyShapeError, and StaleBatchError where a newer batch wrote one of the rows; of a transactional map that
-        is not atomic, RepeatedUpdateError for a key of an earlier call in the batch.
+        One read and one write of the backing map. A repeated key is updated twice, the second time on the result of the
+        first (Storm loses the first). If an updater raises, nothing is written.
+        Raises KeyShapeError, and StaleBatchError if a newer batch wrote one of the rows. A transactional map that is
+        not atomic raises RepeatedUpdateError for a key that an earlier call of the batch updated.
         """
         typed = self._typed(keys)
         stored = dict(zip(typed, self._backing.multi_get(typed), strict=True))
@@ -90,7 +90,7 @@ class BatchMap(ABC):
         self.multi_update(keys, [Replace(value) for value in values])
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Remove keys. A tombstone stays until compaction where the kind keeps a txid, so that a replay is exact."""
+        """Remove keys. If the kind keeps txids, a tombstone stays until compaction, so that a replay is exact."""
         self.multi_put(keys, [None] * len(keys))
 
     def _typed(self, keys: Sequence[Key]) -> list[Key]:
@@ -103,13 +103,14 @@ class BatchMap(ABC):
 
     @abstractmethod
     def _updated(self, key: Key, row: Versioned | None, updater: Updater) -> Versioned:
-        """Return the row after the update; the same object as `row` where nothing changes."""
+        """Return the row after the update; the same object as `row` if nothing changes."""
 
     def _note(self, asked: Collection[Key], rows: Collection[Key]) -> None:
         """Note which keys a call has updated, and which of them it has written."""
         self._written.update(rows)
 
     def _first(self, updater: Updater) -> Versioned:
+        # Outside of a batch the txid is 0, so that every batch counts as newer.
         return Versioned(updater.update(None), self._txid or 0, at=self._at)
 
     def _again(self, row: Versioned, updater: Updater) -> Versioned:
@@ -124,6 +125,6 @@ class BatchMap(ABC):
 
 
 def refuse_newer(key: Key, row: Versioned, txid: int) -> None:
-    """Raise StaleBatchError where a newer batch than `txid` wrote the row."""
+    """Raise StaleBatchError if a newer batch than `txid` wrote the row."""
     if (row.txid or 0) > txid:
         raise StaleBatchError.behind(txid, row.txid, repr(key))

@@ -1,6 +1,6 @@
 """Non-transactional map: a map state without txids, for sources that never replay or counts that may be inexact.
 
-It stores the value alone, so it is the smallest of the three kinds.
+It stores neither txid nor previous value, so its rows are the smallest of the three kinds.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from tidegauge.state_backends.spec.row import Key, Versioned
 
 
 class NonTransactionalMap(BatchMap):
-    """A map state whose rows hold the value alone: every update applies, so a replay counts twice.
+    """A map state whose rows have no txid. Every update is applied, so a replay counts twice.
 
     backing: where the rows are. atomic: as for TransactionalMap; it makes no difference here.
     Trident's NonTransactionalMap (apache/storm, trident/state/map/NonTransactionalMap.java).

@@ -35,6 +35,7 @@ class OpaqueMap(BatchMap):
         if self._txid is None or key in self._written:
             return self._again(row, updater)
         if self._is_replay(key, row):
+            # Build on the previous version, because the current one has the update of the failed attempt.
             value = updater.update(self._live(row.prev, row.prev_at))
             return Versioned(value, self._txid, row.prev, row.prev_txid, self._at, row.prev_at)
         value = updater.update(self._live(row.value, row.at))

@@ -20,7 +20,7 @@ class SnapshottableMap:
         self._key = key
 
     def get(self) -> Any:
-        """Return the global value; None where nothing is stored."""
+        """Return the global value; None if nothing is stored."""
         return self._inner.multi_get([self._key])[0]
 
     def update(self, updater: Updater) -> Any:

@@ -1,7 +1,7 @@
-"""Transactional map: a map state that counts once if a replayed batch brings the same tuples as the first try.
+"""Transactional map: a map state that counts once if a replayed batch brings the same tuples as the first attempt.
 
-A row that already carries the batch's txid is not updated again. It costs one version per row; where a replay can
-differ, use OpaqueMap.
+A row that already carries the batch's txid is not updated again. A row stores one version. If a replay can differ, use
+OpaqueMap.
 """
 
 from collections.abc import Collection
@@ -16,10 +16,10 @@ from tidegauge.state_backends.spec.row import Key, Versioned
 class TransactionalMap(BatchMap):
     """A map state whose rows hold value and txid; a row that carries the open txid is not updated again.
 
-    backing: where the rows are. atomic: what the calls of one batch write is stored together or not at all.
-    Update a key in one call per batch, or give atomic=True. A replay skips every key that the failed attempt wrote; if
-    that attempt failed between two calls for a key, the second one would be lost. So a second call is an error. Where
-    the writes of an attempt are stored together, it builds on the first one.
+    backing: where the rows are. atomic: whether all writes of one batch are stored together or not at all.
+    Update a key in one call per batch, or give atomic=True. A replay skips every key that the failed attempt wrote, so
+    if that attempt failed between two calls for a key, the second one would be lost. A second call is therefore an
+    error. With atomic=True it builds on the first one.
     Updates of a row that a newer batch wrote raise StaleBatchError.
     Trident's TransactionalMap (apache/storm, trident/state/map/TransactionalMap.java), which lets an older batch write.
     """
@@ -33,16 +33,17 @@ class TransactionalMap(BatchMap):
         if self._txid is not None and not self._atomic and key in self._written:
             raise RepeatedUpdateError(
                 f"state {self._backing.spec.name!r}: batch {self._txid} updates key {key!r} in a second call, which a "
-                "replay would leave out; update it in one call, where it may come several times, or give the map "
-                "atomic=True if all writes of a batch are stored in one transaction"
+                "replay would skip; update it in one call, in which a key may repeat, or give the map atomic=True if "
+                "all writes of a batch are stored in one transaction"
             )
         if self._txid is None or key in self._written:
             return self._again(row, updater)
         refuse_newer(key, row, self._txid)
+        # A replay: the row already has the update, because a replayed batch brings the same tuples.
         if row.txid == self._txid:
             return row
         return Versioned(updater.update(self._live(row.value, row.at)), self._txid, at=self._at)
 
     def _note(self, asked: Collection[Key], rows: Collection[Key]) -> None:
-        # A key that a replay has skipped was updated in this call, too.
+        # Unless atomic, a key that this replay skipped counts too: a second call for it would be skipped as well.
         self._written.update(rows if self._atomic else asked)

@@ -12,7 +12,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 @dataclass(frozen=True)
 class Combine:
-    """Join an aggregate computed beforehand. fold(stored, partial) -> new; nothing stored gives the partial itself."""
+    """Join an aggregate computed beforehand. fold(stored, partial) -> new; the partial itself if nothing is stored."""
 
     fold: Callable[[Any, Any], Any]
     partial: Any

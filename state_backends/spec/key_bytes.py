@@ -1,7 +1,7 @@
-"""Order-preserving encoding of keys as bytes, for stores that sort by bytes and know no types.
+"""Order-preserving encoding of keys as bytes, for stores that sort by bytes and have no types.
 
-The encoding of a part is never a prefix of another one of the same type. So keys sort part by part, as in PostgreSQL,
-and the first parts of a key are a prefix of its bytes.
+The encoding of a part is never a prefix of the encoding of another part of the same type. So keys sort part by part, as
+in PostgreSQL, and the encoded first parts of a key are a prefix of its bytes.
 """
 
 import math
@@ -47,7 +47,8 @@ _integer, _from_integer = _of_integers(8)
 
 
 def _double(number: float) -> bytes:
-    # Adding 0.0 turns -0.0 into 0.0. A NaN has many bit patterns; all are encoded as one, the largest number.
+    # Adding 0.0 turns -0.0 into 0.0, and all bit patterns of a NaN are encoded as one, the largest number, because
+    # PostgreSQL takes them for equal.
     bits = _UINT64.unpack(_DOUBLE.pack(math.nan if number != number else number + 0.0))[0]
     return _UINT64.pack(bits ^ (ALL if bits & SIGN and number == number else SIGN))
 
@@ -70,15 +71,15 @@ FORMS: dict[type, tuple[Encode, Decode]] = {
 
 
 def form(sql_type: SqlType) -> tuple[Encode, Decode]:
-    """Return the encoder and the decoder of key parts of that type."""
+    """Return the encoder and the decoder of key parts of a type."""
     return _of_integers(sql_type.width) if sql_type.python is int else FORMS[sql_type.python]
 
 
 class KeyBytes:
     """Encodes the keys of one state as bytes and decodes them. Takes keys as `spec.check_key` returns them.
 
-    Text ends with a NUL byte. Integers and times are big-endian with the sign bit inverted. A double is its IEEE bits,
-    inverted where negative; NaN is the largest number and -0.0 becomes 0.0.
+    Text ends with a NUL byte. Integers and times are big-endian with the sign bit inverted. A double is its IEEE bits
+    with the sign bit inverted, or all bits if it is negative; NaN is the largest number and -0.0 becomes 0.0.
     """
 
     def __init__(self, spec: StateSpec) -> None:

@@ -1,4 +1,4 @@
-"""Versioned, the stored row that maps and backing maps exchange, and the checks of every backend before a write.
+"""Versioned, the stored row that maps and backing maps exchange, and the checks that each backend makes before a write.
 
 Keys must fit the state and be unique, a row must not be replaced by an older one, and a JSON value must be text that
 every store can hold.
@@ -27,12 +27,12 @@ class Versioned:
     """A value, the batch that wrote it, and the previous version.
 
     value: the current value; None is a tombstone, which readers cannot distinguish from an absent key.
-    txid: the batch that wrote `value`, counted from 1; None where the state's kind stores no txid.
+    txid: the batch that wrote `value`, counted from 1; None if the state's kind stores no txid.
     prev, prev_txid: the previous version; `prev_txid` None means that there was none.
-    at, prev_at: the batch times of the two, from which ttl counts. A backing map stores the current time where `at` is
+    at, prev_at: the batch times of the two, from which ttl counts. A backing map stores the current time if `at` is
         None. Comparing rows ignores them.
 
-    Opaque maps use all of them, transactional ones value and `txid`, non-transactional ones `value` alone.
+    Opaque maps use all of them, transactional ones `value`, `txid` and `at`, non-transactional ones `value` and `at`.
     Trident splits this into OpaqueValue and TransactionalValue (apache/storm, trident/state/OpaqueValue.java).
     """
 
@@ -52,7 +52,7 @@ def check_unique(spec: "StateSpec", keys: Sequence[Key]) -> list[Key]:
     seen: dict[Key, int] = {}
     again = next(index for index, key in enumerate(typed) if seen.setdefault(key, index) != index)
     raise DuplicateKeyError(
-        f"state {spec.name!r}: key {typed[again]!r} comes at {seen[typed[again]]} and {again}; "
+        f"state {spec.name!r}: key {typed[again]!r} is given twice, at {seen[typed[again]]} and {again}; "
         "combine the rows of a key before writing"
     )
 
@@ -78,7 +78,7 @@ def json_text(spec: "StateSpec", key: Key, value: Any) -> str:
     """Return the value as JSON. Raises ValueShapeError, naming the key, if JSON or a store cannot hold it."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
+        text.encode()  # fails for half of a surrogate pair, which dumps accepts
     except (TypeError, ValueError, RecursionError) as error:
         raise _unfit(spec, key, str(error)) from error
     if NUL.search(text):
@@ -88,6 +88,6 @@ def json_text(spec: "StateSpec", key: Key, value: Any) -> str:
 
 def _unfit(spec: "StateSpec", key: Key, reason: str) -> ValueShapeError:
     return ValueShapeError(
-        f"state {spec.name!r}: the value of key {key!r} cannot be stored as JSON: {reason}; store numbers, texts, "
+        f"state {spec.name!r}: the value of key {key!r} cannot be stored as JSON: {reason}; store numbers, text, "
         "lists and objects"
     )

@@ -15,24 +15,24 @@ from tidegauge.state_backends.spec.types import KEY_TYPES, SqlType, shown, type_
 Kind = Literal["opaque", "transactional", "non_transactional"]
 
 
-# What a source and a state together guarantee, from the strongest to the weakest.
+# What a source and a state guarantee together, from the strongest to the weakest.
 Guarantee = Literal["exactly once", "at least once", "approximate"]
 GUARANTEES: tuple[str, ...] = get_args(Guarantee)
 AnyGuarantee = TypeVar("AnyGuarantee", bound=str)
 
-# PostgreSQL's b-tree refuses entries over 2,704 bytes; the rest is for the other columns and headers.
+# PostgreSQL's b-tree refuses entries over 2,704 bytes. The difference leaves room for other columns and headers.
 MAX_KEY_BYTES = 2048
 
 # PostgreSQL's limits: 32 columns per index; 100 arguments of json_build_object, which takes two per measure.
 MAX_KEY_COLUMNS, MAX_MEASURES = 32, 50
 
-# PostgreSQL's limits of a table: 1,600 columns, and 8,160 bytes a row with its header, on one page.
+# PostgreSQL's limits of a table: 1,600 columns, and 8,160 bytes per row with its header, because it must fit on a page.
 MAX_COLUMNS, MAX_ROW_BYTES = 1600, 8000
 
-# What a value takes in the row that is stored outside of it.
+# Bytes that a value takes in the row if the value itself is stored outside of it (TOAST).
 POINTER_BYTES = 18
 
-# PostgreSQL has room for 6,400 locks by default; a migration takes five for each partition, old and new.
+# A migration takes five locks for each partition, old and new, and PostgreSQL has room for 6,400 by default.
 MAX_PARTITIONS = 256
 
 # PostgreSQL cuts identifiers at 63 bytes; each stored column exists a second time with the prefix `prev_`.
@@ -80,8 +80,8 @@ class StateSpec:
             raise SpecError(f"state {self.name!r}: ttl {self.ttl!r} must be longer than zero; None means unlimited")
         if not 1 <= self.partitions <= MAX_PARTITIONS or (self.partitions > 1 and not self.key):
             raise SpecError(
-                f"state {self.name!r}: partitions {self.partitions!r} must be 1 or more, at most {MAX_PARTITIONS}, and "
-                "1 without a key"
+                f"state {self.name!r}: partitions {self.partitions!r} must be from 1 to {MAX_PARTITIONS}, and 1 for a "
+                "state without a key"
             )
         self._check_backend()
 
@@ -122,29 +122,29 @@ class StateSpec:
                 f"{MAX_KEY_COLUMNS} and {MAX_MEASURES}, so split the state"
             )
         if bool(self.measures) == (self.value is not None):
-            raise SpecError(f"state {self.name!r}: give measures or value='jsonb', one of the two")
+            raise SpecError(f"state {self.name!r}: give either measures or value='jsonb'")
         if self.value not in (None, "jsonb"):
             raise SpecError(f"state {self.name!r}: value {self.value!r} is not supported; use 'jsonb' or measures")
         if self.changelog and self.kind == "non_transactional":
             raise SpecError(f"state {self.name!r}: a changelog needs txids; choose kind opaque or transactional")
         if self.changelog and len(self.key) == MAX_KEY_COLUMNS:
             raise SpecError(
-                f"state {self.name!r}: {len(self.key)} key columns and a changelog, whose own key has the txid, too; "
-                f"the limit is {MAX_KEY_COLUMNS - 1}, so leave out the changelog or join two columns"
+                f"state {self.name!r}: {len(self.key)} key columns leave no room for the txid in the changelog's key; "
+                f"use at most {MAX_KEY_COLUMNS - 1}, or leave out the changelog"
             )
         if len(self._row_counts) > 1:
             raise SpecError(f"state {self.name!r}: {' and '.join(self._row_counts)} both count its rows; keep one")
         self._check_row()
 
     def _check_row(self) -> None:
-        """Refuse what does not fit into a row; the version before takes as much again."""
+        """Raise SpecError if a row would be too large. An opaque row stores two versions, so it needs twice as much."""
         version = [*self.value_columns.values(), "boolean", "timestamptz", "bigint"]
         stored = [*self.key.values(), *version * (2 if self.kind == "opaque" else 1)]
         size = sum(max(type_of(sql_type).width or POINTER_BYTES, 8) for sql_type in stored)
         if len(stored) > MAX_COLUMNS or size > MAX_ROW_BYTES:
             raise SpecError(
-                f"state {self.name!r}: a row has {len(stored)} columns of {size} bytes at least, with the version "
-                f"before it; the limits are {MAX_COLUMNS} and {MAX_ROW_BYTES}, so split the state"
+                f"state {self.name!r}: a row with all its versions has {len(stored)} columns of {size} bytes or more; "
+                f"the limits are {MAX_COLUMNS} and {MAX_ROW_BYTES}, so split the state"
             )
 
     @property
@@ -160,7 +160,7 @@ class StateSpec:
 
     @property
     def partial_columns(self) -> dict[str, LiteralString]:
-        """The stored columns that a batch's partial aggregates have; folding computes the others. Name to SQL type."""
+        """The stored columns that a batch's partial aggregates fill; folding computes the others. Name to SQL type."""
         return {
             stored_column(measure, suffix): aggregator.columns[suffix]
             for measure, aggregator in self.measures.items()
@@ -169,7 +169,7 @@ class StateSpec:
 
     @property
     def row_count(self) -> str | None:
-        """The measure at whose 0 a key is removed; None where keys stay. A state without a key keeps its one row."""
+        """The measure that removes a key when it is 0; None if there is none. A state without a key keeps its row."""
         return next(iter(self._row_counts), None) if self.key else None
 
     @property
@@ -187,9 +187,9 @@ class StateSpec:
         return bool(self.measures) and all(aggregator.fold_lua for aggregator in self.measures.values())
 
     def fold(self, stored: Mapping[str, Any] | None, partial: Mapping[str, Any]) -> dict[str, Any]:
-        """Join a partial to the stored value, None for none. Both and the result: stored column to value.
+        """Fold a partial into the stored value, which is None if there is none. All three: stored column to value.
 
-        Raises FoldRangeError, with the measure, where a result is out of the range of its column.
+        Raises FoldRangeError, naming the measure, if a result is out of the range of its column.
         """
         folded: dict[str, Any] = {}
         for measure, fold, columns in self._folds:
@@ -203,7 +203,7 @@ class StateSpec:
         return folded
 
     def is_empty(self, value: Mapping[str, Any]) -> bool:
-        """Return whether a folded value is that of a key without rows, which is removed."""
+        """Return whether a folded value says that the key has no rows left, so that the key is removed."""
         return self.row_count is not None and value.get(self.row_count) == 0
 
     def finish(self, stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,7 +219,10 @@ class StateSpec:
 
     @cached_property
     def _folds(self) -> list[tuple[str, Callable[..., dict[str, Any]], list[tuple[str, str, SqlType | None]]]]:
-        """Per measure its fold and its columns: suffix, name, and the type of numbers, which may run out of range."""
+        """(measure, fold, columns) per measure. A column: suffix, name, and its type, or None if it cannot overflow.
+
+        Computed once per declaration, because `fold` runs for every key.
+        """
         return [
             (measure, aggregator.fold, [_part(measure, aggregator, suffix) for suffix in aggregator.columns])
             for measure, aggregator in self.measures.items()
@@ -240,7 +243,7 @@ class StateSpec:
         return self._typed_parts(key, at, index)
 
     def check_keys(self, keys: Iterable[Any], first: int = 0) -> list[Key]:
-        """Return keys as check_key does. It is much faster if their parts have the right types already.
+        """Return keys as check_key does. This is much faster for parts that have the declared types already.
 
         Raises KeyShapeError, whose index counts from `first`.
         """
@@ -250,12 +253,12 @@ class StateSpec:
         return [self.check_key(key, index) for index, key in enumerate(keys, first)]
 
     def check_columns(self, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return keys checked as by check_keys, as columns: a tuple per key column, with a part of each key."""
+        """Return the keys, checked as by check_keys, as one tuple of parts per key column."""
         columns = self._plain_columns(keys)
         return list(zip(*self.check_keys(keys), strict=True)) if columns is None else columns
 
     def _plain_columns(self, keys: Sequence[Any]) -> list[tuple[Any, ...]] | None:
-        """Return the key columns if every part is valid as it is, which is checked by column; None: check each key."""
+        """Return the key columns if every part is valid as it is. None: check each key. Checked by column for speed."""
         if not {list, tuple}.issuperset(map(type, keys)):
             return None
         try:
@@ -267,12 +270,13 @@ class StateSpec:
 
     @cached_property
     def _plain(self) -> list[Callable[[tuple[Any, ...]], bool]]:
+        # The limit is for all texts of a key together, so a text within its share is valid whatever the others are.
         text_bytes = MAX_KEY_BYTES // max(1, sum(sql_type.python is str for _, sql_type in self._key_types))
         return [partial(sql_type.are_plain, text_bytes=text_bytes) for _, sql_type in self._key_types]
 
     @cached_property
     def double_keys(self) -> list[str]:
-        """The key columns that may hold a NaN, which Python takes for equal only where it is the same object."""
+        """The key columns that may hold a NaN, which in Python is equal only if it is the same object."""
         return [name for name, kind in self.key.items() if kind == "double precision"]
 
     @cached_property
@@ -301,14 +305,14 @@ class StateSpec:
 
 
 def weakest(guarantees: Sequence[AnyGuarantee]) -> AnyGuarantee:
-    """Return the weakest of several guarantees, one or more; a word that is not known counts as the weakest."""
+    """Return the weakest of one or more guarantees; an unknown word counts as the weakest."""
     ranks = {guarantee: rank for rank, guarantee in enumerate(GUARANTEES)}
     return max(guarantees, key=lambda guarantee: ranks.get(guarantee, len(ranks)))
 
 
 def _part(measure: str, aggregator: Aggregator, suffix: str) -> tuple[str, str, SqlType | None]:
     kind = type_of(aggregator.columns[suffix])
-    # The stored column of a numeric has no digits, the measure's own type has.
+    # The stored column is a plain numeric; the measure's result type has the digits that limit it.
     kind = type_of(aggregator.result_type) if kind.digits and suffix == "" else kind
     can_overflow = kind.is_number and not getattr(aggregator, "is_choice", False)
     return suffix, stored_column(measure, suffix), kind if can_overflow else None

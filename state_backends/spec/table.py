@@ -26,7 +26,7 @@ class StateTable:
     """Identifiers and columns of `tidegauge_state.<name>` and its changelog.
 
     key: the key columns, name to SQL type; a global aggregate has one that is always true.
-    values: the columns of the value. version: those of one version of a row: values, removed, updated_at.
+    values: the columns of the value. version: the columns of one version of a row: values, removed, updated_at.
     """
 
     def __init__(self, spec: StateSpec, schemas: tuple[str, str] = SCHEMAS) -> None:
@@ -44,14 +44,14 @@ class StateTable:
         return StateTable(self.spec, SHADOW_SCHEMAS)
 
     def kept(self) -> "StateTable":
-        """Return the table as it is kept once a reprocess has replaced it."""
+        """Return the table that is kept after a reprocess has replaced this one."""
         return StateTable(self.spec, KEPT_SCHEMAS)
 
     @cached_property
     def incoming(self) -> sql.Identifier:
-        """The temporary table of a batch's rows: it stays in the session, so tables of other columns have other names.
+        """The temporary table for a batch's rows. The session keeps it, so its name has a digest of its columns.
 
-        A table per task and batch would leave millions of dead rows a day in PostgreSQL's catalog.
+        It is kept because a table per task and batch would leave millions of dead rows a day in PostgreSQL's catalog.
         """
         layout = repr((self.schemas[0], self.spec.name, self.key, self.values))
         return sql.Identifier(f"incoming_{sha256(layout.encode()).hexdigest()[:16]}")
@@ -80,7 +80,7 @@ class StateTable:
         return key or (True,)
 
     def read_key(self, values: Sequence[Any]) -> Key:
-        """Return the key of the values of its columns, in canonical form: a NaN equals that of another row."""
+        """Return the key from the values of its columns, in canonical form, so that a NaN equals one of another row."""
         key = tuple(values) if self.spec.key else ()
         return self.spec.check_key(key) if self.spec.double_keys else key
 
@@ -89,7 +89,7 @@ class StateTable:
         return self.arrays(list(zip(*keys, strict=True)), len(keys))
 
     def arrays(self, columns: Sequence[Sequence[Any]], keys: int) -> list[str | list[Any]]:
-        """Return the same from the checked columns of so many keys."""
+        """Return the same from the checked columns of `keys` keys."""
         if not self.spec.key:
             return [[True] * keys]
         return [as_array(column) for column in columns] or [[] for _ in self.key]
@@ -109,16 +109,17 @@ class StateTable:
 
 
 def as_array(parts: Sequence[Any]) -> str | list[Any]:
-    """Return key parts of one type, one or more, as a parameter that PostgreSQL reads as an array.
+    """Return one or more key parts of one type as a parameter that PostgreSQL reads as an array.
 
-    psycopg writes an array part by part in Python: for 100 texts a fifth of the time of a whole lookup.
+    It is written here at once, because psycopg formats an array part by part in Python: for 100 texts that takes a
+    fifth of the time of a whole lookup.
     """
     if type(parts[0]) is int:
         return f"{{{str(list(parts))[1:-1]}}}"
     if type(parts[0]) is not str:
         return list(parts)
     text = '","'.join(parts)
-    # Only texts with quotes or backslashes are written otherwise.
+    # A text with a quote or a backslash needs escaping, so psycopg formats such an array.
     is_plain = "\\" not in text and text.count('"') == 2 * (len(parts) - 1)
     return f'{{"{text}"}}' if is_plain else list(parts)
 

@@ -1,7 +1,7 @@
-"""SQL types: the equivalent of each in Spark, Arrow, Python and JSON, where it may be used, and its key parts.
+"""SQL types: the equivalent of each in Spark, Arrow, Python and JSON, where it may be used, and the check of key parts.
 
-This is the only table keyed by SQL type; subsets derive from its attributes. What a single backend needs, such as
-sortable bytes or text in Redis, is a dict keyed by Python type in its module.
+This is the only table keyed by SQL type; subsets derive from its attributes. If only one backend needs something, such
+as sortable bytes or text in Redis, its module has a dict keyed by Python type.
 """
 
 import json
@@ -25,14 +25,14 @@ else:
 # As many digits as a PostgreSQL numeric can have; Python's default context rounds at 28.
 EXACT = Context(prec=131_072 + 16_383)
 
-# A numeric with its digits in all and after the point; Spark has up to 38.
+# A numeric with its digits in all and after the point. At most 38, because Spark's decimals have no more.
 NUMERIC = re.compile(r"numeric\((\d{1,2}), ?(\d{1,2})\)")
 MAX_DIGITS = 38
 
 # Doubles that JSON has no numbers for, as PostgreSQL writes them into JSON.
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
-# Types that JSON has (`object` is any JSON value): a key part of such a type is never read from text.
+# Types that JSON has itself (`object` is any JSON value), so a key part of such a type is never read from text.
 NATIVE = {str, bool, int, float, object}
 
 
@@ -41,8 +41,8 @@ class SqlType:
     """A column type.
 
     python: the class of its values; `object` for JSON. spark: its name in Spark SQL. arrow_name: the name of the
-        type of its values in Arrow; text where Arrow has no type of the same precision or form.
-    width: bytes of a value, in a row of PostgreSQL and in a sortable key; 0 where values differ in length.
+        type of its values in Arrow; text if Arrow has no type of the same precision or form.
+    width: bytes of a value, in a row of PostgreSQL and in a sortable key; 0 if values differ in length.
     widens_to: the type that a column may be migrated to without losing digits.
     is_key: whether a key column may have it. is_measure: whether an aggregator over one column may.
     is_ordered: whether entries can be ordered by it. is_large: whether values can grow without limit.
@@ -76,7 +76,7 @@ class SqlType:
     @cached_property
     def arrow(self) -> "pa.DataType":
         """The type of its values in Arrow."""
-        # There is no alias for a type with a time zone.
+        # By hand, because Arrow has no alias for a type with a time zone.
         return pa.timestamp("us", "UTC") if self.python is datetime else pa.type_for_alias(self.arrow_name)
 
     @property
@@ -97,14 +97,14 @@ class SqlType:
 
     @cached_property
     def limit(self) -> Decimal:
-        """The smallest number that a numeric has too few digits for."""
+        """The smallest positive number that is too large for a numeric."""
         assert self.digits is not None
         return Decimal(10) ** (self.digits[0] - self.digits[1])
 
     def is_out_of_range(self, result: Any, *operands: Any) -> bool:
-        """Return whether numbers of this type have been folded to one that it cannot hold.
+        """Return whether folding `operands` gave a result that this type cannot hold.
 
-        An infinite double is in range where an operand is infinite, as in PostgreSQL.
+        An infinite double is in range if an operand is infinite, as in PostgreSQL.
         """
         if result is None:
             return False
@@ -115,18 +115,18 @@ class SqlType:
         return self.digits is not None and not result.is_nan() and result.copy_abs() >= self.limit
 
     def rounded(self, number: Decimal) -> Decimal:
-        """Return a number with the places of a numeric."""
+        """Return a number rounded to the decimal places of a numeric."""
         assert self.digits is not None
         return number.quantize(Decimal(1).scaleb(-self.digits[1]), context=EXACT)
 
     def from_text(self, text: str) -> Any:
-        """Return the value of a text, as PostgreSQL or JSON writes it. Raises ValueError or ArithmeticError."""
+        """Return the value of text as PostgreSQL or JSON writes it. Raises ValueError or ArithmeticError."""
         return READ.get(self.python, self.python)(text)
 
     def key_part(self, part: Any, column: str) -> Any:
         """Return a key part as a value of `python`. Raises ValueError, naming the column.
 
-        Timestamps, dates, uuids, and doubles that JSON has no numbers for may be text; doubles may be whole numbers.
+        Timestamps, dates and uuids may be text, and so may doubles that are not finite; doubles may be integers.
         """
         value = part
         if self.python is float:
@@ -146,7 +146,7 @@ class SqlType:
     def are_plain(self, column: tuple[Any, ...], text_bytes: int) -> bool:
         """Return whether all parts of a key column are valid as they are; False: check each with `key_part`.
 
-        text_bytes: the length up to which a text is valid in any case.
+        text_bytes: the length up to which a text is valid whatever the other parts of its key are.
         """
         if self.python is str:
             return _are_plain_texts(column, text_bytes)
@@ -167,7 +167,7 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
-# Functions that read a value from text, where the Python type itself does not.
+# Functions that read a value from text, for Python types whose constructor does not.
 READ: dict[type, Callable[[str], Any]] = {
     bool: _boolean,
     datetime: datetime.fromisoformat,
@@ -197,9 +197,9 @@ KEY_TYPES = {name: sql_type for name, sql_type in TYPES.items() if sql_type.is_k
 
 @cache
 def type_of(name: str) -> SqlType:
-    """Return the type of that name, `numeric(p,s)` among them.
+    """Return the type with this name, which may be `numeric(p,s)`.
 
-    An unknown one, which an aggregator of your own may have, is handled as text.
+    An unknown type, which a custom aggregator may have, is handled as text.
     """
     found = NUMERIC.fullmatch(name)
     if found is not None:
@@ -219,6 +219,7 @@ def _are_plain_texts(column: tuple[Any, ...], text_bytes: int) -> bool:
     if set(map(type, column)) != {str}:
         return False
     together = "".join(column)
+    # Characters stand for bytes here, because only ASCII text passes.
     are_short = len(together) <= text_bytes or max(map(len, column)) <= text_bytes
     return are_short and together.isascii() and "\0" not in together
 
@@ -236,7 +237,7 @@ def _as_float(part: Any) -> Any:
 
 def _check_timestamp(value: datetime, column: str) -> None:
     if value.tzinfo is None:
-        raise ValueError(f"{column} must be a timestamp with an offset, as 2013-01-01T05:00:00Z, got {shown(value)}")
+        raise ValueError(f"{column} must be a timestamp with offset such as 2013-01-01T05:00:00Z, got {shown(value)}")
     try:
         value.astimezone(UTC)
     except OverflowError:

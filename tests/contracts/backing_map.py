@@ -113,7 +113,7 @@ class BackingMapContract:
     def test_a_key_that_comes_twice_in_a_put_is_refused_and_nothing_is_stored(self, backing):
         rows = [Versioned(1, 1), Versioned(2, 1), Versioned(3, 1)]
 
-        with pytest.raises(DuplicateKeyError, match=r"key \('a', 1\) comes at 0 and 2; combine the rows"):
+        with pytest.raises(DuplicateKeyError, match=r"key \('a', 1\) is given twice, at 0 and 2; combine"):
             backing.multi_put([("a", 1), ("b", 1), ("a", 1)], rows)
 
         assert list(backing.scan()) == []

@@ -379,9 +379,9 @@ class TransactionalMapContract(MapStateContract):
                 call()
 
         assert str(caught.value) == (
-            f"state {backing.spec.name!r}: batch 1 updates key ('a',) in a second call, which a replay would leave "
-            "out; update it in one call, where it may come several times, or give the map atomic=True if all writes of "
-            "a batch are stored in one transaction"
+            f"state {backing.spec.name!r}: batch 1 updates key ('a',) in a second call, which a replay would skip; "
+            "update it in one call, in which a key may repeat, or give the map atomic=True if all writes of a batch "
+            "are stored in one transaction"
         )
         assert list(backing.scan()) == before
 

@@ -202,7 +202,7 @@ class TestChunks:
     def test_a_key_that_comes_twice_in_different_chunks_is_refused_before_anything_is_written(self, client, fresh):
         backing = RedisBackingMap(client, fresh(PAGES), max_put_keys=2)
 
-        with pytest.raises(DuplicateKeyError, match=r"key \('000',\) comes at 0 and 10"):
+        with pytest.raises(DuplicateKeyError, match=r"key \('000',\) is given twice, at 0 and 10"):
             backing.multi_put([*KEYS, ("000",)], [*ROWS, Versioned(0, 1)])
 
         assert list(backing.scan()) == []

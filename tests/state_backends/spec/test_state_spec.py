@@ -58,8 +58,8 @@ class Wide(Count):
             "state 'views': key 'page' has type 'varchar'; choose one of text, bigint, integer, boolean, "
             "double precision, timestamptz, date, uuid",
         ),
-        ({}, "state 'views': give measures or value='jsonb', one of the two"),
-        ({"measures": COUNTS, "value": "jsonb"}, "one of the two"),
+        ({}, "state 'views': give either measures or value='jsonb'"),
+        ({"measures": COUNTS, "value": "jsonb"}, "give either measures or value"),
         ({"value": "bytea"}, "state 'views': value 'bytea' is not supported; use 'jsonb' or measures"),
         (
             {"measures": COUNTS, "kind": "exact"},
@@ -69,24 +69,24 @@ class Wide(Count):
         ({"measures": COUNTS, "ttl": timedelta(days=-1)}, "must be longer than zero"),
         (
             {"key": {"page": "text"}, "measures": COUNTS, "partitions": 0},
-            "state 'views': partitions 0 must be 1 or more, at most 256, and 1 without a key",
+            "state 'views': partitions 0 must be from 1 to 256, and 1 for a state without a key",
         ),
-        ({"measures": COUNTS, "partitions": 2}, "partitions 2 must be 1 or more, at most 256, and 1 without a key"),
+        ({"measures": COUNTS, "partitions": 2}, "partitions 2 must be from 1 to 256, and 1 for a state without a key"),
         (
             {"key": {"page": "text"}, "measures": COUNTS, "partitions": 1025},
-            "partitions 1025 must be 1 or more, at most",
+            "partitions 1025 must be from 1 to",
         ),
         (
             {"key": {f"k{n}": "text" for n in range(32)}, "measures": COUNTS, "changelog": True},
-            "state 'views': 32 key columns and a changelog, whose own key has the txid, too; the limit is 31, so leave "
-            "out the changelog or join two columns",
+            "state 'views': 32 key columns leave no room for the txid in the changelog's key; use at most 31, or leave "
+            "out the changelog",
         ),
         (
             {"measures": {"wide": Wide(500)}},
-            "state 'views': a row has 1006 columns of 8048 bytes at least, with the version before it; the limits are "
-            "1600 and 8000, so split the state",
+            "state 'views': a row with all its versions has 1006 columns of 8048 bytes or more; the limits are 1600 "
+            "and 8000, so split the state",
         ),
-        ({"measures": {"wide": Wide(1597)}, "kind": "transactional"}, "a row has 1600 columns of 12800 bytes at least"),
+        ({"measures": {"wide": Wide(1597)}, "kind": "transactional"}, "has 1600 columns of 12800 bytes or more"),
         ({"measures": COUNTS, "backend": "memory"}, "state 'views': backend 'memory' is not one of postgres, redis"),
         (
             {"key": {"page": "text"}, "measures": COUNTS, "backend": "redis", "partitions": 2},
@@ -134,8 +134,8 @@ REFUSED_PARTS = [
     ("boolean", "true", "page must be boolean, got 'true'"),
     ("double precision", True, "page must be double precision, got True"),
     ("double precision", 10**400, "page must be double precision, got 1000"),
-    ("timestamptz", datetime(2013, 1, 1), "page must be a timestamp with an offset, as 2013-01-01T05:00:00Z"),
-    ("timestamptz", "2013-01-01T05:00:00", "page must be a timestamp with an offset"),
+    ("timestamptz", datetime(2013, 1, 1), "page must be a timestamp with offset such as 2013-01-01T05:00:00Z"),
+    ("timestamptz", "2013-01-01T05:00:00", "page must be a timestamp with offset"),
     ("timestamptz", date(2013, 1, 1), "page must be timestamptz"),
     ("timestamptz", "9999-12-31T23:00:00-05:00", "is not in the years 1 to 9999 of UTC"),
     ("timestamptz", "0001-01-01T00:00:00+05:00", "is not in the years 1 to 9999 of UTC"),
