@@ -1,1 +1,1 @@
-"""What a reader sees."""
+"""Reading a state: lookups, pages, groups, histories, exports and changes, at one batch."""

@@ -1,7 +1,7 @@
-"""Rows of an export as Arrow batches: out of PostgreSQL's CSV, without a Python object per value, or of Python rows.
+"""Rows of an export as Arrow batches: from PostgreSQL's CSV, without a Python object per value, or from Python rows.
 
-The caller gives the schema, since one SQL type has several equivalents: a `numeric` is a decimal for Spark, and text in
-a file for everybody.
+The caller gives the schema, because one SQL type has several equivalents: a `numeric` is a decimal for Spark, and text
+in a file for other programs.
 """
 
 import json
@@ -26,7 +26,7 @@ else:
 # Rows per batch: a few megabytes.
 BATCH_ROWS = 20_000
 
-# How a column is written for `from_csv` where PostgreSQL's own text is not what Arrow reads.
+# How columns are written for `from_csv` if Arrow cannot read PostgreSQL's own text.
 WRITTEN: Mapping[str, sql.SQL] = {
     "timestamptz": sql.SQL("{} AT TIME ZONE 'UTC'"),
     "bytea": sql.SQL("encode({}, 'hex')"),
@@ -34,13 +34,13 @@ WRITTEN: Mapping[str, sql.SQL] = {
 
 
 def csv_sql(rows: sql.Composable, columns: Mapping[str, str]) -> sql.Composed:
-    """Return the statement that writes rows for `from_csv`. rows: a statement with these columns, name to SQL type."""
+    """Return the statement that writes rows for `from_csv`. columns: name to SQL type, of the statement `rows`."""
     written = [WRITTEN.get(kind, sql.SQL("{}")).format(sql.Identifier("r", name)) for name, kind in columns.items()]
     return sql.SQL("COPY (SELECT {} FROM ({}) r) TO STDOUT (FORMAT csv)").format(sql.SQL(", ").join(written), rows)
 
 
 def from_csv(lines: Iterable[Any], schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
-    """Yield Arrow batches of a COPY of `csv_sql`. lines: bytes, a whole row each. Raises ValueShapeError."""
+    """Yield Arrow batches from a COPY of `csv_sql`. lines: bytes, a whole row each. Raises ValueShapeError."""
     parse = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
     convert = pa_csv.ConvertOptions(
         column_types={field.name: _read_type(field.type) for field in schema},
@@ -62,7 +62,7 @@ def from_csv(lines: Iterable[Any], schema: "pa.Schema") -> Iterator["pa.RecordBa
 def from_rows(
     rows: Iterable[tuple[Any, ...]], columns: Mapping[str, str], schema: "pa.Schema"
 ) -> Iterator["pa.RecordBatch"]:
-    """Yield Arrow batches of rows of Python values, as an export has them. columns: name to SQL type.
+    """Yield Arrow batches from the rows of Python values of an export. columns: name to SQL type.
 
     Raises ValueShapeError.
     """

@@ -1,7 +1,7 @@
 """Bounds: the checked arguments of pages and exports, as values of the declared types. Every reader uses them.
 
-The position from which a page continues comes from JSON, which has no NaN and rounds long numbers: so numbers are
-accepted as text, too.
+Numbers in the position after which a page continues may be text, because the position comes from JSON, which has no NaN
+and rounds long numbers.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,15 +18,15 @@ from tidegauge.state_backends.spec.types import SqlType, type_of
 # PostgreSQL's limit of digits before the decimal point of a numeric.
 NUMERIC_DIGITS = 131_071
 
-# Keys that a page looks at, at most, where no index leads to those it shows: half a second to a second in Redis.
+# The most keys that a page reads if no index leads to those that it shows: half a second to a second in Redis.
 MOST_SCANNED = 50_000
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Keys under `prefix`, from `start` (inclusive) to `stop` (exclusive); each is the first parts of a key.
+    """Keys under `prefix`, from `start` (inclusive) to `stop` (exclusive). Each holds the first parts of a key.
 
-    An empty one sets no bound. search: keep keys with a part that begins with this text, in any case.
+    An empty one sets no bound. search: keep keys with a part that begins with this text, whatever its case.
     """
 
     prefix: Key = ()
@@ -36,20 +36,20 @@ class KeyRange:
 
 
 class Place(NamedTuple):
-    """The last entry of a page: its key, and its value where the page is ordered by a measure."""
+    """The last entry of a page: its key, and its value if the page is ordered by a measure."""
 
     key: Key
     value: Any = None
 
 
 def check_range(spec: StateSpec, prefix: Any, start: Any, stop: Any, search: str = "") -> KeyRange:
-    """Return the bounds, typed. Raises KeyShapeError, naming the wrong one."""
+    """Return the bounds with typed parts. Raises KeyShapeError, naming the wrong bound."""
     under = spec.check_prefix(prefix or ())
     return KeyRange(under, spec.check_prefix(start or (), "start"), spec.check_prefix(stop or (), "stop"), search)
 
 
 def check_measures(spec: StateSpec, measures: Iterable[str] | None) -> list[str]:
-    """Return the measures asked for, all if None. Raises SpecError, naming an unknown one."""
+    """Return the requested measures, or all for None. Raises SpecError, naming an unknown one."""
     known = list(spec.measures) or ["value"]
     if measures is None:
         return known
@@ -75,7 +75,7 @@ def orderable(spec: StateSpec) -> dict[str, str]:
 
 
 def filterable(spec: StateSpec) -> dict[str, str]:
-    """Return the columns that entries can be filtered by, name to SQL type: of the key, and measures with an order."""
+    """Return the columns that entries can be filtered by, name to SQL type: key columns, and measures with an order."""
     return {**spec.key, **orderable(spec)}
 
 
@@ -90,7 +90,7 @@ def check_order(spec: StateSpec, measure: str | None) -> None:
 
 
 def check_after(spec: StateSpec, order_by: str | None, after: Any) -> Place | None:
-    """Return the last entry of the page before, from its key, or from `[value, key]` where a measure orders.
+    """Return the last entry of the previous page, from its key, or from `[value, key]` on pages ordered by a measure.
 
     Raises KeyShapeError if it does not fit the key or the measure.
     """
@@ -131,7 +131,7 @@ def _value(sql_type: str, value: Any) -> Any:
 
 
 def _read(sql_type: SqlType, value: Any) -> Any:
-    """Return a value given as itself or as the text that an answer shows for it. Raises ValueError."""
+    """Return a value from itself or from the text that answers show for it. Raises ValueError."""
     if sql_type.python in STRICT:
         return STRICT[sql_type.python](value)
     return value if isinstance(value, sql_type.python) else sql_type.from_text(value)
@@ -154,7 +154,7 @@ def _decimal(value: Any) -> Decimal:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or "\0" in value:
         raise ValueError(value)
-    value.encode()
+    value.encode()  # fails for half of a surrogate pair, which PostgreSQL cannot store
     return value
 
 
@@ -171,7 +171,7 @@ def _timestamp(value: Any) -> datetime:
     return at
 
 
-# Stricter parsers for some Python types; the others are read from their text.
+# Python types with a stricter check than SqlType.from_text.
 STRICT: dict[type, Callable[[Any], Any]] = {
     int: _integer,
     float: float,

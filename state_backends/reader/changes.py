@@ -1,7 +1,7 @@
 """Changes: what each committed batch changed in a state, for clients that follow it instead of polling.
 
-The changelog has every version with its batch; a state without one can only report that a batch was committed. One
-statement reads the committed batch and the changes since, so a commit that is reverted meanwhile cannot mix two
+The changelog has every version with its batch; without one, only the fact that a batch was committed is known. One
+statement reads the committed batch and the changes since, so that a commit that is reverted meanwhile cannot mix two
 attempts in one answer. `Changes.gap` says whether a client can continue from an earlier batch, and if not, why.
 """
 
@@ -21,11 +21,12 @@ from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
-# With a prefix, a batch is read if it wrote at most this many times `limit` keys; larger ones are reported incomplete.
+# With a prefix, batches that wrote at most this many times `limit` keys are read, because few of those keys may match.
+# Larger ones are reported incomplete.
 SEARCHED = 100
 
-# `visible`: the batch that a reader sees. `since`: the batches after %(after)s, one more than asked for. `answered`:
-# those asked for.
+# `visible`: the batch that a reader sees. `since`: the batches after %(after)s, one more than requested, which shows
+# whether others follow. `answered`: the requested ones.
 LEDGER = sql.SQL("""
 WITH visible AS (
     SELECT p.name, s.name AS state, s.ttl, least(p.committed_txid, %(upto)s::bigint) AS txid, p.committed_txid,
@@ -98,7 +99,7 @@ class Changes:
     txid, attempt, as_of, epoch: the batch that a reader sees now. catalog_version: changes when the state is redeclared
         or reprocessed.
     attempt_then: which attempt at the earlier batch is committed; None if the ledger has no record of it any more.
-    oldest: the changelog has all changes after this batch. batches: those after the earlier one, oldest first.
+    oldest: the changelog has all changes after this batch. batches: the batches after the earlier one, oldest first.
     more: whether further batches follow; ask again from the last one.
     """
 
@@ -115,10 +116,10 @@ class Changes:
     def gap(
         self, after: int, attempt: int | None, catalog_version: str | None = None, epoch: str | None = None
     ) -> str | None:
-        """Return why a client that has seen batch `after` cannot continue from it; None: there is no gap.
+        """Return why a client that has seen batch `after` cannot continue from it; None if it can.
 
-        attempt, catalog_version, epoch: those that the client saw; None if unknown. Without an attempt, a batch that
-        took several ones counts as replayed, since the client may have seen an earlier one.
+        attempt, catalog_version, epoch: the ones that the client saw; None if unknown. Without an attempt, a batch with
+        several attempts counts as replayed, because the client may have seen an earlier one.
         """
         if epoch is not None and epoch != self.epoch:
             return other_epoch(after)
@@ -134,7 +135,7 @@ class Changes:
 
 
 def other_epoch(after: int) -> str:
-    return f"batch {after} is of another epoch: the ledger went back and counts its batches again"
+    return f"batch {after} is of another epoch: the ledger went back and reuses its batch numbers"
 
 
 def changes(
@@ -151,9 +152,9 @@ def changes(
 ) -> Changes:
     """Return what each committed batch after `after` changed in a state.
 
-    conn: any connection to the ledger's database; one statement, whatever the number of batches.
+    conn: any connection to the ledger's database; it runs one statement, whatever the number of batches.
     upto: the last batch that a reader sees, if the rows are in another store; None means the committed one.
-    keys: n tuples, to return changes of these alone; None means all keys, or those that start with the typed `prefix`.
+    keys: n tuples, to return only their changes; None means all keys, or those that start with the typed `prefix`.
     measures: which ones to return; None means all. limit: changes per batch; a batch with more is not complete.
     most_batches: the maximum number of batches.
     Raises SpecError for an unknown measure, KeyShapeError naming the key's index, UnknownStateError.
@@ -163,7 +164,7 @@ def changes(
     typed = None if keys is None else spec.check_keys(keys)
     where, parameters = _restriction(table, typed, prefix)
     bound = None if typed is not None else limit * (SEARCHED if prefix else 1)
-    # Both bounds are numbers and not expressions, so that the planner can estimate how few batches lie between them.
+    # Both bounds are numbers, not expressions, so that the planner can estimate how few batches lie between them.
     values = {"state": spec.name, "after": after, "last": after + most_batches, "upto": upto}
     values |= {"bound": bound, "limit": limit}
     row = _only_row(conn, _statement(table, asked, where), values | parameters, spec.name)

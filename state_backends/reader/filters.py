@@ -1,8 +1,8 @@
 """Filters: conditions on key columns and measures that the entries of a page or an export must meet.
 
-A condition is about the version that a reader of the batch sees, with measures finished. A null meets `is null` alone;
-a NaN is the largest number and equals itself, as in PostgreSQL; text is compared by its bytes. What SQL and Python make
-of a condition is the same; a property test compares them.
+A condition applies to the version that a reader of the batch sees, with finished measures. A null meets only `is null`;
+a NaN is the largest number and equals itself, as in PostgreSQL; text is compared by its bytes. SQL and Python evaluate
+conditions alike; a property test compares them.
 """
 
 import json
@@ -50,13 +50,13 @@ EXPECTED = {
     float: "a number in its range, NaN or Infinity",
     Decimal: "a number in its range, NaN or Infinity",
 }
-TIMES = "a value such as 2013-01-01T05:00:00Z, with an offset if it is a time; a + in an address is written %2B"
+TIMES = "a value such as 2013-01-01T05:00:00Z, with an offset if it is a time; in a URL a + is written %2B"
 
 
 class Filter(NamedTuple):
     """A condition on one column: `Filter("flights", ">", 1000)`.
 
-    operator: one of OPERATORS. value: of the column's type, or its text as answers show it; a list of them for `in`;
+    operator: one of OPERATORS. value: of the column's type, or its text as answers show it; a list of values for `in`;
     None for `is null` and `is not null`.
     """
 
@@ -68,7 +68,7 @@ class Filter(NamedTuple):
     def parse(cls, text: str) -> Self:
         """Read `flights>1000`, `carrier in ["AA", "UA"]`, `delay is null`. Raises FilterError.
 
-        Blanks around a value do not count. A value that begins with a quotation mark is a JSON string, and the only
+        Blanks around a value are ignored. A value that begins with a double quote is a JSON string, which is the only
         way to write text that begins with a blank, a quotation mark or one of = < > !.
         """
         found = CONDITION.fullmatch(text)
@@ -97,10 +97,10 @@ def check_where(spec: StateSpec, where: Where) -> list[Filter]:
 
 
 def narrowed(spec: StateSpec, bounds: KeyRange, where: Where) -> KeyRange:
-    """Return the bounds, narrowed to the keys that conditions on the first key columns leave; these still apply."""
+    """Return the bounds, narrowed by conditions on the first key columns. All conditions still have to be checked."""
     prefix, start, stop = bounds.prefix, bounds.start, bounds.stop
     for column, sql_type in list(spec.key.items())[len(prefix) :]:
-        # Two doubles can be equal without being the same bytes.
+        # No bounds from doubles, because two of them can be equal without being the same bytes.
         conditions = (
             {} if sql_type == "double precision" else {each.operator: each for each in where if each.column == column}
         )
@@ -118,7 +118,7 @@ def narrowed(spec: StateSpec, bounds: KeyRange, where: Where) -> KeyRange:
 
 
 def meets(spec: StateSpec, where: Where, key: Key, value: Any) -> bool:
-    """Return whether a stored row meets all conditions: `where_sql` in Python."""
+    """Return whether a stored row meets all conditions; the same rules as `where_sql`."""
     parts: dict[str, Any] = dict(zip(spec.key, key, strict=True))
     if any(each.column not in parts for each in where):
         parts |= spec.finish(value)
@@ -136,12 +136,12 @@ def where_parameters(where: Where) -> list[Any]:
 
 
 def read_value(sql_type: SqlType, value: Any, name: str) -> Any:
-    """Return a value of a type, given as itself or as its text. Raises ValueError or ArithmeticError."""
+    """Return a value of a type from itself or from its text. Raises ValueError or ArithmeticError."""
     return sql_type.key_part(_read(sql_type, value), name)
 
 
 def rank(value: Any) -> tuple[bool, Any]:
-    """Return what sorts and compares as PostgreSQL does: a NaN is the largest number, and equal to every other."""
+    """Return a value that sorts and compares as in PostgreSQL: a NaN is the largest number and equals any other NaN."""
     return (True, 0) if isinstance(value, float | Decimal) and math.isnan(value) else (False, value)
 
 
@@ -164,7 +164,7 @@ def _condition(spec: StateSpec, condition: Filter, row: str) -> sql.Composed:
         return sql.SQL("({}) IS NULL").format(column)
     if condition.operator == IS_NOT_NULL:
         return sql.SQL("({}) IS NOT NULL").format(column)
-    # Not of so many digits, to which the value would be rounded.
+    # Cast to a plain numeric, because a numeric with digits would round the value.
     declared = sql.SQL("numeric" if sql_type.python is Decimal else sql_type.name)
     collation = sql.SQL(' COLLATE "C"' if sql_type.python is str else "")
     if condition.operator == IN:
@@ -185,7 +185,7 @@ def _checked(spec: StateSpec, condition: Filter) -> Filter:
     if operator != IN:
         return Filter(column, operator, _typed(spec, condition, value))
     if not isinstance(value, list | tuple) or len(value) > MOST_VALUES:
-        raise FilterError(f"state {spec.name!r}: where: {column} in takes a list of at most {MOST_VALUES} values")
+        raise FilterError(f"state {spec.name!r}: where: `in` after {column} takes a list of up to {MOST_VALUES} values")
     return Filter(column, operator, [_typed(spec, condition, each) for each in value])
 
 
@@ -213,7 +213,7 @@ def _typed(spec: StateSpec, condition: Filter, value: Any) -> Any:
 
 
 def _read(sql_type: SqlType, value: Any) -> Any:
-    """Return a value of the type from its text; other values unchanged, to be checked. Raises ValueError."""
+    """Return a value of the type from its text. Other values are returned unchecked. Raises ValueError."""
     if isinstance(value, bool) or sql_type.python is str:
         return value
     if sql_type.python is int:
@@ -253,7 +253,7 @@ def _decimal(value: Any) -> Decimal:
 def _values(column: str, text: str) -> list[Any]:
     values = _json(text)
     if not isinstance(values, list):
-        raise FilterError(f'where: {column} in takes a JSON list such as ["AA", "UA"], got {shown(text)}')
+        raise FilterError(f'where: `in` after {column} takes a JSON list such as ["AA", "UA"], got {shown(text)}')
     return values
 
 
@@ -270,7 +270,7 @@ def _value(column: str, operator: str, text: str) -> str:
 
 
 def _json(text: str) -> Any:
-    """Return what JSON text holds, numbers with all their digits; None for text that is not JSON."""
+    """Return the value of JSON text, with numbers in full precision; None for text that is not JSON."""
     try:
         return json.loads(text, parse_float=Decimal)
     except (ValueError, RecursionError, ArithmeticError):

@@ -1,7 +1,7 @@
 """Groups: the entries of a range folded by some of their key columns, each measure by its aggregator's own fold.
 
-What is folded are the stored values, so a mean is that of all events and a distinct count a union. Python folds, since
-SQL can neither fold a sketch nor a measure of a user's own.
+Stored values are folded, so a mean is the mean of all events, and a distinct count counts the union. Python folds them,
+because SQL can fold neither a sketch nor a custom measure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
 
 
 class Grouping(NamedTuple):
-    """by: key columns, in the order of the key. measures: those of each group. order_by: a measure; None: by key."""
+    """by: key columns, in key order. measures: the ones that a group shows. order_by: a measure; None: by key."""
 
     by: tuple[str, ...]
     measures: tuple[str, ...]
@@ -58,9 +58,9 @@ class Grouping(NamedTuple):
         }
 
     def results(self, spec: StateSpec, rows: Iterable[tuple[Key, Mapping[str, Any]]]) -> tuple[bytes, bool]:
-        """Return the first groups as a JSON array, and whether that is all of them.
+        """Return the first groups as a JSON array, and whether these are all groups.
 
-        rows: the parts of a key that are grouped by, and its stored columns by name.
+        rows: per entry the key parts to group by, and the stored columns by name.
         """
         groups = self._folded(spec, rows)
         found = [
@@ -98,6 +98,7 @@ class Grouping(NamedTuple):
         measure = self.order_by
         if measure is None:
             return by_key
+        # Nulls come last in either direction, and ties keep key order, because the sort is stable.
         some = [group for group in by_key if group[2][measure] is not None]
         some.sort(key=lambda group: rank(group[2][measure]), reverse=self.descending)
         return [*some, *(group for group in by_key if group[2][measure] is None)]
@@ -105,6 +106,6 @@ class Grouping(NamedTuple):
 
 def too_many_to_group(spec: StateSpec, most: int) -> RangeTooLargeError:
     return RangeTooLargeError(
-        f"state {spec.name!r}: to group keys all of a range is read and folded, and this one has over {most:,} rows; "
-        "give a prefix or a smaller range, fewer measures if some of them are sketches, or keep a state of these groups"
+        f"state {spec.name!r}: grouping reads and folds all rows of a range, and this one has over {most:,}; give a "
+        "prefix or a smaller range, fewer measures if some of them are sketches, or keep a state of these groups"
     )

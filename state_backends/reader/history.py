@@ -1,6 +1,6 @@
 """History: the committed versions of one key, from the changelog or else from the row itself; all, or one per step.
 
-Compaction, expiry and later batches delete versions without a trace, so an answer says whether it is complete.
+Compaction, expiry and later batches delete versions without recording it, so an answer says whether it is complete.
 """
 
 from collections.abc import Sequence
@@ -12,23 +12,24 @@ from tidegauge.state_backends.committed import answer_now, ledger_sql
 from tidegauge.state_backends.reader.json_sql import json_value
 from tidegauge.state_backends.spec.table import StateTable, columns, commas, previous
 
-# Every batch is recorded, and none after {txid} had a second attempt, whose revert may have removed a previous version.
+# Every batch is on record, and none after {txid} had a second attempt: a revert may have removed a previous version.
 NONE_REVERTED: LiteralString = (
     "NOT EXISTS (SELECT FROM tidegauge.batch b WHERE b.pipeline = p.name AND b.txid > {txid} AND b.attempt > 1) "
     "AND (SELECT coalesce(min(b.txid), 1) FROM tidegauge.batch b WHERE b.pipeline = p.name) = 1"
 )
 
-# For a row of another backend with one version, written by batch %s: whether it never had another version.
+# Whether a row in another store, with one version that batch %s wrote, never had another version.
 NEVER_ANOTHER = ledger_sql("s.oldest_txid = 0 AND " + NONE_REVERTED.format(txid="%s"))
 
-# The step of a range `r` in which a version `u` was written; all before the range are one.
+# The step of a range `r` in which a version `u` was written. All before the range are one step, because only the newest
+# of them is returned.
 STEP = sql.SQL("CASE WHEN u.updated_at < r.since THEN -1 ELSE floor(extract(epoch FROM u.updated_at) / r.seconds) END")
 
 
 def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> sql.Composed:
-    """Return the statement: COMMITTED_BATCH, the versions, their number, whether they are complete.
+    """Return the statement. Columns: COMMITTED_BATCH, the versions, their number, whether they are complete.
 
-    before: whether only versions before a txid are wanted. Its parameters: the key, `key_repeats` times; that txid, if
+    before: whether to return only versions before a txid. Parameters: the key, `key_repeats` times; that txid, if
     `before`; the number of versions; the state's name.
     """
     results = sql.SQL(
@@ -44,9 +45,9 @@ def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> 
 
 
 def series_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
-    """Return the statement: COMMITTED_BATCH, and the versions of a range of time, oldest first.
+    """Return the statement. Columns: COMMITTED_BATCH, and versions of a range of time, oldest first.
 
-    Of the versions in one step the last one, and the last one before the range. Its parameters: the key,
+    These are the last version of each step, and the last one before the range. Parameters: the key,
     `series_key_repeats` times; the range's beginning, the seconds of a step, the range's end; the state's name.
     """
     newest_before = "SELECT o.txid FROM u o WHERE o.updated_at < r.since ORDER BY o.txid DESC LIMIT 1"
@@ -59,7 +60,7 @@ def series_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
     ).format(
         version=_json_version(table, measures),
         versions=_logged(table) if table.spec.changelog else _carried(table),
-        # A range of txids, so that the index finds the versions without those that are older.
+        # A range of txids, so that the index skips older versions.
         onward=sql.SQL(f"u.txid >= coalesce(({newest_before}), 0)" if table.keeps_txid else "true"),
         step=STEP,
     )
@@ -90,7 +91,7 @@ def _logged(table: StateTable) -> sql.Composed:
 
 
 def _carried(table: StateTable) -> sql.Composed:
-    """Return the sub-select of the committed versions in the row itself: up to two."""
+    """Return the sub-select of the committed versions in the row itself, of which there are at most two."""
     if not table.keeps_txid:
         return sql.SQL("(SELECT {}, NULL::bigint AS txid FROM {} t WHERE {})").format(
             columns(table.version, "t"), table.name, _this_key(table)
@@ -109,7 +110,7 @@ def _version(table: StateTable, version: sql.Composable, txid: LiteralString) ->
 
 
 def _never_another(table: StateTable) -> sql.Composed:
-    """Return the condition that the key never had a version other than those in its row."""
+    """Return the condition that the key never had a version that is not in its row."""
     another = sql.SQL("true")
     if table.keeps_previous:
         another = sql.SQL("t.prev_txid IS NOT NULL OR NOT (" + NONE_REVERTED.format(txid="t.txid") + ")")

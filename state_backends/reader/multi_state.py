@@ -2,9 +2,10 @@
 
     at_one_batch(conn, [StateLookup(reader, keys, measures=None, combine=False), ..], as_of=None) -> [Snapshot, ..]
 
-States in the ledger's database are read by one statement, which sees one state of the database: one round trip however
-many there are. A state in another store is read beside it, at the batch published there. If that is another batch, all
-are asked again as of the oldest batch among them, whose time is then the clock for ttl.
+States in the ledger's database are read by one statement, because a statement sees one snapshot of the database and
+takes one round trip however many states there are. A state in another store is read separately, at the batch that is
+published there. If that is another batch, all are read again as of the oldest batch among them, at whose time ttl is
+evaluated.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,13 +21,13 @@ from tidegauge.state_backends.spec.row import Key
 
 Answer = TypeVar("Answer")
 
-# Attempts at states whose batches are published faster than they are read.
+# How often to ask if batches are published faster than all states are read.
 TRIES = 5
 
 
 @dataclass(frozen=True)
 class StateLookup:
-    """What is asked of one state: its keys, or with `combine` all of them folded into one. measures: None means all."""
+    """A lookup of keys in one state; with `combine` their values are folded into one. measures: None means all."""
 
     reader: Reader
     keys: Sequence[Key]
@@ -40,10 +41,10 @@ def at_one_batch(
     """Answer every lookup at one batch, the committed one or, with `as_of`, an earlier one.
 
     conn: to the ledger's database, in a transaction or not; it is left as it was.
-    Returns one Snapshot per lookup, in their order, all of one txid and one attempt; each is what the reader's
-    `multi_get`, or its `combine`, answers.
-    Raises SpecError where states are of different pipelines, naming both; MovedOnError where batches are published so
-    fast that none is common to all after five attempts; and what `multi_get` and `combine` raise.
+    Returns one Snapshot per lookup, in their order, all of one txid and one attempt; each is the answer of the reader's
+    `multi_get`, or of its `combine`.
+    Raises SpecError if states belong to different pipelines, naming both; MovedOnError if batches are published so fast
+    that none is common to all after five attempts; and what `multi_get` and `combine` raise.
     """
     names = [each.reader.spec.name for each in lookups]
     return until_one_batch(lambda txid: _answers(conn, lookups, txid), lambda answer: answer, names, as_of)
@@ -55,9 +56,9 @@ def until_one_batch(
     names: Iterable[str],
     as_of: int | None = None,
 ) -> list[Answer]:
-    """Return answers of one batch, asked again as of the oldest batch among them while they are of several.
+    """Return answers of one batch. If they are of several, ask again as of the oldest batch among them.
 
-    ask: returns all answers, as of a batch or, for None, of the committed one. names: of the states.
+    ask: returns all answers, as of a batch or, for None, of the committed one. names: of the states, for the error.
     Raises MovedOnError as `at_one_batch` does, and what `ask` raises.
     """
     asked_for = as_of
@@ -67,6 +68,7 @@ def until_one_batch(
         except OutOfReachError:
             if asked_for is not None or as_of is None:
                 raise
+            # The batch that this function chose is out of reach by now, so begin again with the committed one.
             as_of = None
             continue
         shown = [snapshot_of(answer) for answer in answers]
@@ -74,12 +76,12 @@ def until_one_batch(
             return answers
         as_of = min(each.txid for each in shown)
     states = ", ".join(map(repr, names))
-    raise MovedOnError(f"states {states}: no batch was common to all of them in {TRIES} looks; ask again")
+    raise MovedOnError(f"states {states}: no batch was common to all of them in {TRIES} attempts; ask again")
 
 
 def _answers(conn: psycopg.Connection, lookups: Sequence[StateLookup], as_of: int | None) -> list[Snapshot]:
     asks = [each.reader.ask(each.keys, each.measures, combine=each.combine, as_of=as_of) for each in lookups]
-    # Other stores first: what they have published is committed by the time the ledger is read.
+    # Other stores first, because a batch that they have published is committed by the time the ledger is read.
     external = {place: _alone(conn, lookups[place], as_of) for place, ask in enumerate(asks) if ask is None}
     in_ledger = [(each, ask) for each, ask in zip(lookups, asks, strict=True) if ask is not None]
     answers = iter(_in_one_statement(conn, lookups, in_ledger, as_of))
@@ -105,6 +107,7 @@ def _in_one_statement(
     except psycopg.errors.UndefinedTable:
         row = None
     if row is None:
+        # A table is missing, and each state's own reader names the unknown one.
         return [_alone(conn, each, as_of) for each, _ in in_ledger]
     _check_one_pipeline(dict(row[0] or []), names)
     ends = accumulate((ask.width for ask in asks), initial=1)
@@ -116,7 +119,7 @@ def _in_one_statement(
 
 
 def _statement(asks: Sequence[Ask]) -> bytes:
-    # OFFSET 0 has each planned for itself, as it would be alone.
+    # OFFSET 0 keeps the planner from merging the sub-selects, so that each has the plan of a single lookup.
     joins = b"".join(b" LEFT JOIN (%b OFFSET 0) q%d ON true" % (ask.statement, n) for n, ask in enumerate(asks))
     shown = b"".join(b", q%d.*" % n for n in range(len(asks)))
     return (
@@ -130,6 +133,6 @@ def _check_one_pipeline(pipelines: dict[str, str], names: Sequence[str]) -> None
     if len(found) > 1:
         (one, first), (other, second) = [(name, pipeline) for pipeline, name in reversed(found.items())][:2]
         raise SpecError(
-            f"state {one!r} is of pipeline {first!r} and state {other!r} of pipeline {second!r}, whose batches have "
-            "nothing to do with each other; ask for states of one pipeline"
+            f"state {one!r} is of pipeline {first!r} and state {other!r} of pipeline {second!r}, and two pipelines "
+            "have no batch in common; ask for states of one pipeline"
         )

@@ -1,8 +1,9 @@
-"""Pinned batch: one batch of a state that several readers agree on, each with a connection and a time of its own.
+"""Pinned batch: one batch of a state that several readers agree on, each over its own connection at its own time.
 
-A program that reads a state in parts, as Spark's tasks do, has no transaction that covers them. So the parts agree on a
-batch beforehand, each reads the state as of it, and each sees that it still is what it was: not replayed, not replaced
-by a reprocess, not of another ledger. What can no longer be read at that batch is an error, never another batch.
+A program that reads a state in parts, as Spark's tasks do, has no transaction that covers all parts. So they agree on a
+batch beforehand. Each part reads the state as of that batch, and checks that the batch was not replayed, that no
+reprocess replaced the state, and that the ledger is the same. If the state can no longer be read as of the batch, that
+is an error; no other batch is read instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ SELECT max(b.txid) FILTER (WHERE b.batch_time <= %(at)s), min(b.batch_time) FROM
 WHERE b.pipeline = %(pipeline)s AND b.txid <= %(newest)s
 """
 
-# What must not change under a reader: the batch and its attempt, whose ledger it is, what the state is declared to be.
+# What must not change while parts are read: the batch and its attempt, the ledger's epoch, the state's declaration.
 SAME = sql.SQL(
     "SELECT p.committed_txid, p.committed_attempt, p.committed_time, p.epoch, s.version, s.ttl, s.created_at, now() "
     "FROM {} WHERE s.name = %s"
@@ -51,10 +52,10 @@ SAME = sql.SQL(
 
 @dataclass(frozen=True)
 class PinnedBatch:
-    """txid, attempt, at, epoch: as a Snapshot has them, `at` being its `as_of`. version, ttl, created_at: the state's.
+    """txid, attempt, at, epoch: as in Snapshot, where `at` is called `as_of`. version, ttl, created_at: the state's.
 
-    live_at: the time at which ttl is evaluated, that of the pinning; None: the batch's own, as for other reads in the
-    past.
+    live_at: the time at which ttl is evaluated: when the batch was pinned, or None for the batch's own time, as for
+    other reads of the past.
     """
 
     state: str
@@ -69,9 +70,9 @@ class PinnedBatch:
 
 
 def pin(conn: psycopg.Connection, state: str, as_of: int | datetime | None = None) -> PinnedBatch:
-    """Pin the committed batch; or the one that `as_of` names; or the last one whose batch time is not after `as_of`.
+    """Pin the committed batch, the batch with txid `as_of`, or the last one whose batch time is not after `as_of`.
 
-    Raises UnknownStateError, NotCommittedError, OutOfReachError, FindingError where the state is not served.
+    Raises UnknownStateError, NotCommittedError, OutOfReachError, and FindingError if the state is not served.
     """
     if found := findings.recorded_finding(conn, state):
         raise FindingError(found, state)
@@ -89,10 +90,10 @@ def pin(conn: psycopg.Connection, state: str, as_of: int | datetime | None = Non
 def export_pinned(
     reader: Reader, conn: psycopg.Connection, batch: PinnedBatch, bounds: KeyRange, measures: Sequence[str]
 ) -> Export:
-    """Begin an export at a pinned batch. reader: over `conn`, which is the export's. bounds: without a search.
+    """Begin an export at a pinned batch. reader: over `conn`, which the export uses. bounds: without a search.
 
-    Raises MovedOnError where the batch is not what it was, OutOfReachError where the state cannot be told as of it any
-    more, and what `Reader.export` raises.
+    Raises MovedOnError if the batch has changed, OutOfReachError if the state can no longer be read as of it, and what
+    `Reader.export` raises.
     """
     export = reader.export(
         prefix=bounds.prefix,
@@ -102,6 +103,7 @@ def export_pinned(
         as_of=batch.txid,
         live_at=batch.live_at,
     )
+    # Checked after the export has begun, so that the check sees the snapshot from which the rows are read.
     try:
         check_same(conn, batch)
     except BaseException:
@@ -116,21 +118,21 @@ def record_batches(
     """Yield the Arrow batches of an export at a pinned batch. Raises MovedOnError as `export_pinned` does."""
     with export:
         yield from export.record_batches(schema)
-        # Rows in another store are not read under a snapshot of the ledger.
+        # Check again, because rows in another store are not read under a snapshot of the ledger.
         check_same(conn, batch)
 
 
 def check_same(conn: psycopg.Connection, batch: PinnedBatch) -> None:
-    """Raise MovedOnError unless the batch is still what it was when it was pinned."""
+    """Raise MovedOnError if the batch has changed since it was pinned."""
     if _pinned(conn, batch.state, batch.txid, is_now=False) != replace(batch, live_at=None):
         raise MovedOnError(
-            f"state {batch.state!r}: batch {batch.txid} is not what it was when this read began: it was replayed, the "
-            "state was reprocessed or declared anew, or the ledger went back; read the state again"
+            f"state {batch.state!r}: batch {batch.txid} has changed since this read began: it was replayed, the state "
+            "was reprocessed or redeclared, or the ledger went back; read the state again"
         )
 
 
 def ranges(spec: StateSpec, keys: Sequence[Key], bounds: KeyRange) -> list[KeyRange]:
-    """Divide a range at these keys, which are in key order; parts without keys of the range are left out."""
+    """Divide a range at these keys, which are in key order. Keys outside of the range are ignored."""
     encoded = KeyBytes(spec).encode
     low = max(encoded(bounds.prefix), encoded(bounds.start))
     ends = [after_prefix(encoded(bounds.prefix)), encoded(bounds.stop) if bounds.stop else None]

@@ -12,9 +12,9 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 @dataclass(frozen=True, kw_only=True)
 class RangeQuery:
-    """The arguments of `Reader.page`, `groups` and `export`, which says what each is. Readers check them.
+    """The arguments of `Reader.page`, `groups` and `export`, which describe them. Readers check them.
 
-    most_read: keys that may be read to sort or to fold; 0: no limit.
+    most_read: the most keys that may be read to sort or to fold; 0: no limit.
     """
 
     prefix: Key = ()

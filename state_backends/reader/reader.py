@@ -1,4 +1,4 @@
-"""Reader: what can be asked of a state, and what comes back, wherever its rows live."""
+"""Reader: the questions that a state answers, and the form of the answers, whatever store its rows are in."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Rows per fetch of an export: few enough round trips not to count, and so few rows that a thread which reads them
-# holds Python's interpreter for less than a millisecond.
+# Rows per fetch of an export: enough that round trips do not matter, and so few that reading them holds Python's
+# interpreter for less than a millisecond, because lookups in other threads need it some twenty times each.
 FETCHED_ROWS = 1_000
 
 
@@ -30,15 +30,15 @@ FETCHED_ROWS = 1_000
 class Snapshot:
     """An answer and the batch it belongs to.
 
-    txid: the committed batch, 0 before the first, or the earlier one that was asked for. attempt: which attempt at it
-    was committed. as_of: its batch time. epoch: of the ledger; txids of two epochs have nothing to do with each other.
+    txid: the committed batch, 0 before the first, or the earlier one that was requested. attempt: which attempt at it
+    was committed. as_of: its batch time. epoch: of the ledger; txids of two epochs cannot be compared.
     results: a JSON array, as bytes ready to send.
-    complete: False where a bounded scan has looked at some of the state alone, or a history has older versions that
-    are out of reach.
-    until: when the first of what was found expires, and the same question has another answer at the same batch; None
-    where nothing does, or where ttl was evaluated at a batch in the past.
-    after: of a page, what `page` takes as `after` to go on behind it; None where nothing is behind it. JSON holds it
-    without loss.
+    complete: False if a bounded scan has read only a part of the state, or if a history has older versions that are out
+    of reach.
+    until: when the first of the found entries expires, so that the same question at the same batch has another answer;
+    None if nothing expires, or if ttl was evaluated at a batch in the past.
+    after: the argument `after` for the next page; None if there is none, and for other answers than pages. JSON holds
+    it without loss.
     """
 
     txid: int
@@ -55,18 +55,18 @@ class Snapshot:
 
 
 def expiry(oldest: datetime | None, ttl: timedelta | None) -> datetime | None:
-    """Return when a version expires that was written at `oldest`; None: never, or not before the year 9999 is over."""
+    """Return when a version that was written at `oldest` expires; None: never, or after the year 9999."""
     if oldest is None or ttl is None:
         return None
     try:
-        # In UTC, for a day is 24 hours: in other zones Python adds it to the clock on the wall.
+        # In UTC, because a day of a ttl is 24 hours, and in other zones Python adds it to local time.
         return oldest.astimezone(UTC) + ttl
     except OverflowError:
         return None
 
 
 class CommittedBatch(NamedTuple):
-    """What a read would answer now: (0, 0, None, ..) before the first batch. See Snapshot."""
+    """The batch that a read would answer now: (0, 0, None, ..) before the first batch. See Snapshot."""
 
     txid: int
     attempt: int
@@ -75,9 +75,9 @@ class CommittedBatch(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A lookup as a statement over the ledger's database, which one row answers.
+    """A lookup as a statement over the ledger's database that returns one row.
 
-    width: its columns. read: turns the row into the answer.
+    width: the number of its columns. read: turns the row into the answer.
     """
 
     statement: bytes
@@ -88,10 +88,10 @@ class Ask(NamedTuple):
 
 @dataclass
 class Export:
-    """Rows of one batch. columns: name to SQL type, the key's first, then the measures asked for.
+    """Rows of one batch. columns: name to SQL type, first the key's, then the requested measures.
 
-    Take `batches()` or `record_batches()` once, and close when done, or use it as a context; a connection it was given
-    is free again then. copied: gives Arrow batches of the rows without making Python values of them, if the store can.
+    Call `batches()` or `record_batches()` once, and close it when done, or use it as a context; then the connection is
+    free again. copied: yields Arrow batches of the rows without making Python values, if the store supports that.
     """
 
     txid: int
@@ -106,17 +106,17 @@ class Export:
     def batches(self) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows in key order, up to 1,000 at a time, as Python values; JSON is parsed.
 
-        Raises MovedOnError where the rows are in a store that publishes batches faster than they are read: what came
-        before is of one batch, and nothing else may be put behind it.
+        Raises MovedOnError if the rows are in a store that publishes batches faster than they are read. The rows before
+        are of one batch; rows of another export must not be appended to them.
         """
         with self:
             while rows := list(islice(self.rows, FETCHED_ROWS)):
                 yield rows
 
     def record_batches(self, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
-        """Yield the rows in key order as Arrow batches. schema: with the columns of this export, by place.
+        """Yield the rows in key order as Arrow batches. schema: has the columns of this export in their order.
 
-        JSON and uuids are text. Raises MovedOnError as `batches` does, ValueShapeError where a value does not fit.
+        JSON and uuids are text. Raises MovedOnError as `batches` does, ValueShapeError if a value does not fit.
         """
         with self:
             yield from from_rows(self.rows, self.columns, schema) if self.copied is None else self.copied(schema)
@@ -141,26 +141,26 @@ def columns_of(spec: StateSpec, measures: list[str]) -> dict[str, str]:
 class Reader(Protocol):
     """Reads one state at its pipeline's committed batch, or as of an earlier one.
 
-    spec: the state's. isolation: `committed` where answers are of whole batches only, else `uncommitted`.
+    spec: the state's. isolation: `committed` if answers are of whole batches only, else `uncommitted`.
     Every call may raise UnknownStateError, for a state that no pipeline feeds. With `as_of` it answers as after that
-    batch, at whose time ttl is evaluated, and may raise OutOfReachError, naming the oldest batch from which on what is
-    asked can be told, and NotCommittedError.
+    batch, evaluates ttl at that batch's time, and may raise NotCommittedError, or OutOfReachError, which names the
+    oldest batch at which the same question can be answered.
     """
 
     spec: StateSpec
     isolation: str
 
     def on(self, conn: psycopg.Connection) -> Self:
-        """Return the same reader over another connection; the statements it has composed come along."""
+        """Return the same reader over another connection. It shares the statements that were composed already."""
 
     def multi_get(
         self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
     ) -> Snapshot:
-        """Answer each key asked, in the order asked; a key asked twice is answered twice.
+        """Answer each key, in the order of `keys`; a repeated key is answered each time.
 
         keys: n tuples. measures: which ones to answer; None means all.
         Each result is `{"key": [..], "status": "found" | "missing" | "expired", "value": {measure: ..} | null}`. In the
-        past an expired key may be answered as missing, and the other way round: cleaning up has no history.
+        past an expired key may be answered as missing, and the other way round, because expiry has no history.
         Raises KeyShapeError naming the key's index, SpecError for an unknown measure.
         """
 
@@ -169,10 +169,10 @@ class Reader(Protocol):
     ) -> Snapshot:
         """Answer with the values of all these keys folded into one: counts add, distinct counts are unions.
 
-        The one result is `{"keys": found, "missing": n, "expired": n, "value": {measure: ..}}`; the value is over the
-        keys found, and what an empty state would give where none is. A key asked twice folds once. Trident's aggregate
-        behind a state query.
-        Raises what multi_get does; SpecError for a state of JSON values, which nothing says how to fold.
+        The one result is `{"keys": found, "missing": n, "expired": n, "value": {measure: ..}}`. The value is folded
+        from the found keys; if there are none, it is that of an empty state. A repeated key is folded once. Trident's
+        aggregate after a state query.
+        Raises what multi_get does; SpecError for a state of JSON values, which have no fold.
         """
 
     def ask(
@@ -183,9 +183,9 @@ class Reader(Protocol):
         combine: bool = False,
         as_of: int | None = None,
     ) -> Ask | None:
-        """Return what `multi_get`, or `combine`, asks, for one statement over several states (see multi_state.py).
+        """Return the query of `multi_get`, or of `combine`, for one statement over several states (see multi_state.py).
 
-        None where the rows are not in the ledger's database. Raises what those raise for keys and measures.
+        None if the rows are not in the ledger's database. Raises what those two raise for keys and measures.
         """
 
     def page(
@@ -206,21 +206,21 @@ class Reader(Protocol):
     ) -> Snapshot:
         """Answer a page of live entries: `[{"key": [..], "value": {..}, "txid": T, "updated_at": ".."}, ..]`.
 
-        prefix, start, stop: the first parts of a key; keys under `prefix`, from `start` (with it) to `stop` (without
-        it). search: keep keys with a part that begins so, whatever its case. order_by: a measure, nulls last and ties
-        in key order, NaN the largest number; None orders by key, and then page n costs what the first one does.
-        after: the last entry of the page before, its key, or `[value, key]` where a measure orders; JSON forms are
-        taken, and numbers as text. A snapshot's `after` is that, without loss.
-        Pages in key order hold every key that is there throughout once, whatever is committed between them. By a
+        prefix, start, stop: the first parts of a key; keys under `prefix`, from `start` (inclusive) to `stop`
+        (exclusive). search: keep keys with a part that begins with this text, whatever its case. order_by: a measure,
+        nulls last and ties in key order, NaN the largest number; None: by key, and then every page costs the same.
+        after: the last entry of the previous page: its key, or `[value, key]` if ordered by a measure; JSON forms are
+        accepted, and numbers as text. A snapshot has it as `after`, without loss.
+        Pages in key order show each key that exists throughout exactly once, whatever is committed between them. By a
         measure, an entry whose value changes may come twice or not at all, except on pages `as_of` one batch.
-        where: conditions that an entry meets, all of them (see filters.py). In key order a page looks at 50,000 keys at
-        most to find entries that do: `complete` is False where it has ended for that, and `after` goes on.
-        most_sorted: keys that a page by a measure may read, which is its whole range; 0: no limit.
-        as_of: entries of the page must be told then, those between `after` and its last one; by a measure all.
-        Raises KeyShapeError where a bound or `after` does not fit, SpecError for a measure there is not, or one without
-        an order, FilterError for a condition that does not fit, RangeTooLargeError. Where the rows are not in the
-        ledger's database a page looks at 50,000 keys, `complete` says whether that was all it takes, and MovedOnError
-        is raised where batches are published so fast that no page can be read at one of them.
+        where: conditions that an entry must all meet (see filters.py). In key order a page reads at most 50,000 keys to
+        find entries that do. If it ends at that limit, `complete` is False, and `after` continues from there.
+        most_sorted: keys that a page by a measure may read, because it reads its whole range; 0: no limit.
+        as_of: entries between `after` and the last one must be known as of that batch; by a measure, all entries.
+        Raises KeyShapeError for a bound or `after` that does not fit, SpecError for a measure that is unknown or has
+        no order, FilterError for a condition that does not fit, RangeTooLargeError. If the rows are not in the ledger's
+        database, a page reads at most 50,000 keys in any order, `complete` says whether those were enough, and
+        MovedOnError is raised if batches are published so fast that no page can be read at one of them.
         """
         query = RangeQuery(
             prefix=prefix, start=start, stop=stop, search=search, where=where, measures=measures, order_by=order_by,
@@ -249,9 +249,9 @@ class Reader(Protocol):
         """Answer the live entries of a range folded by key columns:
         `[{"key": [parts of `by`], "keys": how many were folded, "value": {..}}, ..]`, the first `limit` of them.
 
-        by: one or more key columns; their order is that of the key. measures: those of each group, and `order_by`'s.
-        prefix, start, stop, where, as_of, order_by: as of a page; the conditions are met by entries, not by groups.
-        most_folded: rows that may be read and folded. The snapshot's `complete` is False where there are more groups.
+        by: one or more key columns; groups have them in key order. measures: which ones to answer; `order_by` is added.
+        prefix, start, stop, where, as_of, order_by: as for a page; conditions apply to entries, not to groups.
+        most_folded: rows that may be read and folded. The snapshot's `complete` is False if there are more groups.
         Raises SpecError for a name that is not a key column, and for a state of JSON values, which has no fold;
         RangeTooLargeError; otherwise what `page` does.
         """
@@ -268,17 +268,17 @@ class Reader(Protocol):
         """Answer the committed versions of a key, newest first:
         `[{"txid": T, "at": "..", "status": "found" | "removed", "value": {..} | null}, ..]`.
 
-        From the changelog; without one the versions that the row still carries, up to two. before: only those of
-        batches before this one. The snapshot's `complete` is False where the answer ends with the oldest version on
-        hand and older ones may have been taken away. A state without txids answers null for one.
+        They come from the changelog; without one, from the row, which stores up to two. before: only versions of
+        batches before this one. The snapshot's `complete` is False if the answer ends with the oldest stored version
+        and older ones may have been deleted. A state without txids answers null as txid.
         Raises KeyShapeError.
         """
 
     def series(self, key: Key, *, since: datetime, until: datetime, step_seconds: float) -> Snapshot:
-        """Answer the committed versions of a key from `since` (with it) to `until` (without it), oldest first.
+        """Answer the committed versions of a key from `since` (inclusive) to `until` (exclusive), oldest first.
 
-        Of those in one step of time the last one, so their number is bounded; before them the last one that was written
-        before `since`. The versions are as in `history`. Raises KeyShapeError.
+        Only the last version of each step of time is answered, so that their number is bounded. The last version from
+        before `since` comes first. The versions are as in `history`. Raises KeyShapeError.
         """
 
     def export(
@@ -294,11 +294,11 @@ class Reader(Protocol):
     ) -> Export:
         """Begin an export of the live entries of a range, in key order, at one batch whatever is committed meanwhile.
 
-        The reader's connection is the export's until that is closed: give the reader one of its own (`on`), outside a
-        transaction. prefix, start, stop, measures, where: as of a page. Errors come here, before the first row; where
-        the rows are not in the ledger's database MovedOnError may come on the way, unless it is read from the
-        changelog, with `as_of`. live_at: with `as_of`, the time at which ttl is evaluated, instead of that batch's; a
-        store beside the ledger evaluates it as it reads.
+        The export uses the reader's connection until it is closed, so give the reader a connection of its own (`on`),
+        outside a transaction. prefix, start, stop, measures, where: as for a page. Errors are raised here, before the
+        first row. Only if the rows are not in the ledger's database may MovedOnError come later, unless they are read
+        from the changelog, with `as_of`. live_at: with `as_of`, the time at which ttl is evaluated, instead of that
+        batch's; a store outside of the ledger's database evaluates ttl at the time of reading.
         """
         query = RangeQuery(prefix=prefix, start=start, stop=stop, where=where, measures=measures, as_of=as_of)
         return self.open_export(query, live_at)

@@ -1,4 +1,4 @@
-"""RefusedReader: a reader of a state that is not served, as its store and the ledger do not agree."""
+"""RefusedReader: the reader of a state that is not served, because its store and the ledger do not agree."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class RefusedReader(Reader):
-    """Raises FindingError with what was found, whatever is asked."""
+    """Every method raises FindingError with the recorded finding."""
 
     def __init__(self, spec: StateSpec, finding: str) -> None:
         self.spec = spec

@@ -1,4 +1,4 @@
-"""A finished value as PostgreSQL writes it in JSON, for answers that are put together here."""
+"""Answers from scanned rows: JSON as PostgreSQL writes it, and pages of a scan in key order, as a query gives them."""
 
 import heapq
 import json
@@ -18,7 +18,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 def json_form(value: Any) -> str:
-    """Return JSON text: times with their offset, numbers without a needless fraction, a NaN as text, bytes in hex."""
+    """Return JSON text: times with their offset, whole numbers without a fraction, a NaN as text, bytes in hex."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{json.dumps(name)}: {json_form(part)}' for name, part in value.items())}}}"
     if isinstance(value, list | tuple):
@@ -45,11 +45,8 @@ def _timestamp(value: datetime) -> str:
     return f"{whole}.{fraction}{offset}" if fraction else f"{whole}{offset}"
 
 
-# Scanned: pages of entries out of a scan in key order, as the database would give them.
-
-
 class Published(NamedTuple):
-    """The batch that a store shows. by: the name of the attempt at it that was published, "" where that is unknown."""
+    """The batch that a store has published. by: the name of the published attempt at it, "" if unknown."""
 
     txid: int
     by: str = ""
@@ -59,8 +56,8 @@ class Published(NamedTuple):
 class CommittedRow:
     """What a reader of one batch sees of one key.
 
-    value: as Versioned has it; None unless found. txid: the batch that wrote this version; None where there is none,
-    or where the kind keeps no txid. at: when it was written.
+    value: as in Versioned; None unless found. txid: the batch that wrote this version; None if there is no version, or
+    if the kind keeps no txid. at: when it was written.
     """
 
     status: Literal["found", "missing", "expired"]
@@ -73,7 +70,7 @@ Row = tuple[Key, CommittedRow]
 
 
 class Bounded:
-    """The first rows of a scan; says afterwards whether there were more, and which key it has come to."""
+    """The first rows of a scan. Afterwards it has whether there were more, and the last key that it read."""
 
     def __init__(self, rows: Iterator[Row], most: int) -> None:
         self._rows, self._most = rows, most
@@ -88,13 +85,13 @@ class Bounded:
 
 
 class Order(NamedTuple):
-    """How entries are sorted: by a measure, nulls behind and equal ones in key order."""
+    """How entries are sorted: by a measure, nulls last and equal values in key order."""
 
     measure: str
     descending: bool
 
     def first(self, spec: StateSpec, rows: Iterable[Row], after: Place | None, count: int) -> list[Row]:
-        """Return the first rows behind a place; the rows come in key order."""
+        """Return the first rows after a place. `rows` must be in key order."""
         ranked = ((spec.finish(row[1].value)[self.measure], row) for row in rows)
         if after is not None:
             ranked = (pair for pair in ranked if self._is_behind(pair[0], pair[1][0], after))
@@ -117,12 +114,13 @@ def matches(key: Key, search: str) -> bool:
 
 
 def _searched(part: Any) -> str:
-    # A number as the database writes it; it separates a time from its date by a blank, as Python does.
+    # As PostgreSQL's cast to text writes it, because a search must find the same keys in every store. Python's str does
+    # so for other types: both put a blank between date and time.
     return json_form(part).strip('"') if isinstance(part, float) else str(part)
 
 
 def place_of(spec: StateSpec, row: Row, order: Order | None) -> list[Any]:
-    """Return what `page` takes as `after` to go on behind a row."""
+    """Return the argument `after` of `page` that continues after a row."""
     key, version = row
     if order is None:
         return shown_key(key)
@@ -130,7 +128,7 @@ def place_of(spec: StateSpec, row: Row, order: Order | None) -> list[Any]:
 
 
 def shown_key(key: Key) -> list[Any]:
-    """Return a key as its JSON has it."""
+    """Return a key with its parts as in JSON."""
     shown: list[Any] = json.loads(json_form(key))
     return shown
 

@@ -1,8 +1,8 @@
-"""ScanningReader: what StateReader answers, of a state whose rows are in another store than the ledger.
+"""ScanningReader: answers like StateReader for a state whose rows are in another store than the ledger.
 
-The store shows the batch that its driver has published there; the ledger knows that batch's time. Lookups take a call
-or a few, a page in key order a few more. What is sorted by a measure is scanned, so such pages are for people.
-Changelogs are in PostgreSQL wherever the rows are: the past is StateReader's to answer.
+The store shows the batch that the driver has published there; the ledger knows that batch's time. A lookup takes one or
+a few calls, and a page in key order a few more. A page sorted by a measure scans the state, so it is meant for people.
+StateReader answers reads of the past, because changelogs are in PostgreSQL whatever store has the rows.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -59,14 +59,14 @@ BATCH = ledger_sql(
     sql.SQL("LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = %s"),
 ).as_bytes()
 
-# Looks at a state whose batches are published faster than it is read.
+# How often to read if batches are published faster than the state is read.
 TRIES = 5
 
 
 class CommittedRows(Protocol):
-    """Where the rows are; RedisBackingMap is one. `scan_committed` may raise MovedOnError on the way.
+    """The store of the rows, such as RedisBackingMap. `scan_committed` may raise MovedOnError after some rows.
 
-    clock: the time by which ttls end; None: the store's, or this machine's.
+    clock: the time at which ttl is evaluated; None: the store's current time, or this machine's.
     """
 
     def multi_get(self, keys: Sequence[Key]) -> Sequence[Versioned | None]: ...
@@ -87,7 +87,7 @@ class CommittedRows(Protocol):
 
 class _Batch(NamedTuple):
     """A batch as the ledger has it. newest: the committed one. open: the next one, if it has begun. oldest: the first
-    whose time is known. token: of the driver that opened it last, "" where that is unknown."""
+    whose time is known. token: of the driver that opened it last, "" if unknown."""
 
     txid: int
     token: str
@@ -104,7 +104,7 @@ class _Batch(NamedTuple):
 
 
 class _FoundPage(NamedTuple):
-    """What a look at a range has found. after: where it ended, None where that is the end of all."""
+    """The rows found in a range. after: where the next page continues; None at the end of the range."""
 
     batch: _Batch
     rows: Sequence[Row]
@@ -113,7 +113,7 @@ class _FoundPage(NamedTuple):
 
 
 class _Version(NamedTuple):
-    """A version of a history; a value of None was a removal."""
+    """A version in a history; the value is None if the batch removed the key."""
 
     txid: int | None
     at: datetime | None
@@ -121,9 +121,9 @@ class _Version(NamedTuple):
 
 
 class ScanningReader(Reader):
-    """Reads one state as StateReader does. conn: any connection to the ledger's database. rows: where the state lives.
+    """Reads one state as StateReader does. conn: any connection to the ledger's database. rows: the store of the rows.
 
-    Without a changelog the past is out of reach.
+    past: reads the changelog. Without one, earlier batches are out of reach.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class ScanningReader(Reader):
         if self._past is not None:
             return self._past.series(key, since=since, until=until, step_seconds=step_seconds)
         typed = self.spec.check_key(key)
-        # A row carries two versions at most.
+        # Few enough to pick from here, because a row has at most two versions.
         published, versions, _ = self._until_still(lambda: self._carried(typed))
         dated = [(version.at, version) for version in reversed(versions) if version.at and version.at < until]
         first = max(sum(at < since for at, _ in dated) - 1, 0)
@@ -254,7 +254,7 @@ class ScanningReader(Reader):
     def _look(
         self, bounds: KeyRange, where: Where, order: Order | None, place: Place | None, count: int, as_of: int | None
     ) -> _FoundPage:
-        """Return the first rows of a range behind a place, all of one batch."""
+        """Return the first rows of a range after a place, all of one batch."""
         batch, rows = self._scan(bounds, place if order is None else None, as_of)
         scanned = Bounded(rows, MOST_SCANNED)
         searched = (row for row in scanned if row[1].status == "found" and matches(row[0], bounds.search))
@@ -282,7 +282,7 @@ class ScanningReader(Reader):
                 yield (*key, *self._measured(row.value, measures).values())
 
     def _carried(self, key: Key) -> tuple[Published, list[_Version], bool]:
-        """Return the published batch, the versions up to it that a row carries, and whether none is gone."""
+        """Return the published batch, the row's versions up to that batch, and whether these are all there were."""
         published = self._shown_now()
         txid = published.txid
         (row,) = self._rows.multi_get([key])
@@ -290,7 +290,7 @@ class ScanningReader(Reader):
         if row is not None and row.prev_txid is not None:
             versions.append(_Version(row.prev_txid, row.prev_at, row.prev))
         committed = [version for version in versions if version.txid is None or version.txid <= txid]
-        # One version may be all that a revert has left of a row.
+        # A single later version may be new, or all that a revert has left, so look whether the store has moved on.
         if not committed and (len(versions) == 2 or self._shown_now() != published):
             raise MovedOnError(f"state {self.spec.name!r}: the row of key {key!r} has moved on from batch {txid}")
         if row is None:
@@ -356,29 +356,29 @@ class ScanningReader(Reader):
         batch = self._batch(txid)
         self._compare(batch)
         if txid > batch.newest:
-            # A batch that comes again is published until it is reverted; the ledger has its next attempt by then.
+            # A batch that comes again stays published until its revert, and the ledger has its next attempt already.
             return batch._replace(attempt=batch.attempt - 1)
         self._compare_attempts(batch, published)
         return batch
 
     def _compare(self, published: _Batch) -> None:
-        """Raise FindingError where the store shows a batch that the ledger lacks, or has lost some that it commits.
+        """Raise FindingError if the store shows a batch that the ledger lacks, or has lost batches.
 
-        A batch is committed only after the one before it was published, and published only after it was committed; one
-        that comes again is open and still published for a moment.
+        A batch is published only after its commit, and before the next batch is committed. So the store may be one
+        batch behind. It may be one ahead only while a batch that comes again is open and not reverted yet.
         """
         txid, newest = published.txid, published.newest
         if txid > newest and not txid == newest + 1 == published.open:
             raise findings.ahead(self.spec, txid, newest)
-        # Batches may have gone by since the store was read.
+        # Look again, because batches may have been published since the store was read.
         if txid < newest - 1 and (now := self._shown_now().txid) < newest - 1:
             raise findings.behind(self.spec, now, newest)
 
     def _compare_attempts(self, batch: _Batch, published: Published) -> None:
-        """Raise FindingError where the store shows another attempt than the ledger has committed.
+        """Raise FindingError if the store shows another attempt than the ledger has committed.
 
-        Raises MovedOnError where the batch has come again since the store was read. It is committed again only after
-        the store has reverted the attempt before, so that one is not shown any more, unless the store has gone back.
+        Raises MovedOnError if the batch has come again since the store was read. The ledger commits it again only after
+        the store has reverted the previous attempt. So a store that still shows that one has gone back.
         """
         if not (batch.token and published.by) or published.by == attempt_name(batch.token, batch.attempt):
             return

@@ -112,7 +112,7 @@ def test_what_is_no_longer_there_is_refused_by_name(feed, load, conn):
 
     feed.run(orders("a"), batch_id=0)  # comes again with other events
 
-    with pytest.raises(Exception, match="state 'orders_by_day': batch 1 is not what it was when this read began"):
+    with pytest.raises(Exception, match="state 'orders_by_day': batch 1 has changed since this read began"):
         state.collect()
     with pytest.raises(Exception, match="batch 7 is not committed, the newest one is 1"):
         load(as_of=7)

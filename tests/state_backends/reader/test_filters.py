@@ -202,7 +202,7 @@ class TestParse:
         "text", ["page in a", 'page in "a"', "page in [", 'page in ("a")', "page in " + "[" * 5000]
     )
     def test_a_list_that_is_none_is_refused(self, text):
-        with pytest.raises(FilterError, match="page in takes a JSON list"):
+        with pytest.raises(FilterError, match="`in` after page takes a JSON list"):
             Filter.parse(text)
 
 

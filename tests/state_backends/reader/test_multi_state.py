@@ -133,8 +133,7 @@ class TestTables:
 
         assert str(caught.value) == (
             f"state {feed.specs[0].name!r} is of pipeline {feed.pipeline!r} and state {other.specs[0].name!r} of "
-            f"pipeline {other.pipeline!r}, whose batches have nothing to do with each other; ask for states of one "
-            "pipeline"
+            f"pipeline {other.pipeline!r}, and two pipelines have no batch in common; ask for states of one pipeline"
         )
 
     def test_a_state_that_nobody_feeds_is_refused(self, feed, questions, conn, fresh):
@@ -236,7 +235,7 @@ class TestBesideRedis:
 
         monkeypatch.setattr(type(feed.rows_in_redis), "multi_get_committed", moving)
 
-        with pytest.raises(MovedOnError, match="no batch was common to all of them in 5 looks; ask again"):
+        with pytest.raises(MovedOnError, match="no batch was common to all of them in 5 attempts; ask again"):
             at_one_batch(conn, questions)
 
     def test_an_earlier_batch_comes_from_the_changelogs_or_is_out_of_reach(self, beside, conn):

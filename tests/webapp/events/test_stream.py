@@ -231,7 +231,7 @@ class TestEpochs:
         reset = listener.next()
 
         assert (reset.event, reset.id, reset.data["epoch"]) == ("reset", txid, now)
-        assert reset.data["reason"] == "batch 1 is of another epoch: the ledger went back and counts its batches again"
+        assert reset.data["reason"] == "batch 1 is of another epoch: the ledger went back and reuses its batch numbers"
 
     @pytest.mark.parametrize("query", ["", '?keys=["a"]'])
     @pytest.mark.parametrize("last_id", ["1-of another epoch", "1"])

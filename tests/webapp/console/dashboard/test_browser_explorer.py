@@ -117,7 +117,7 @@ def test_why_a_series_is_refused_stands_in_its_chart(flights, page, settings):
     settings.TIDEGAUGE_GROUP_MAX_KEYS = 1
     page.goto("/states/flights_by_hour/explore")
 
-    expect(page.locator("#chart-by-time-0")).to_contain_text("to group keys all of a range is read and folded")
+    expect(page.locator("#chart-by-time-0")).to_contain_text("grouping reads and folds all rows of a range")
 
 
 def test_a_chart_that_was_refused_for_too_many_searches_asks_again(flights, page, settings):
