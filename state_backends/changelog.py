@@ -191,9 +191,9 @@ class Changelog:
         return [self._codec.decode(row) for row in rows]
 
     def as_of(self, txid: int, keys: Sequence[Key]) -> list[Change | None]:
-        """Return the version that each key had after batch `txid`, in the order asked; None where it had none.
+        """Return the version that each key had after batch `txid`, in the order of `keys`; None if it had none.
 
-        Versions come as they are stored, expired ones too.
+        Versions are returned as stored, including expired ones.
         Raises OutOfReachError, naming the oldest batch, NotCommittedError, KeyShapeError, UnknownStateError.
         """
         typed = self.spec.check_keys(keys)

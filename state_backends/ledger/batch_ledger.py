@@ -279,7 +279,7 @@ class BatchLedger:
 
     def _locked_row(self) -> dict[str, Any]:
         with self._conn.cursor(row_factory=dict_row) as cursor:
-            # Django's connections leave JSON as text.
+            # Because Django's connections leave JSON as text.
             cursor.adapters.register_loader("jsonb", JsonbLoader)
             row = cursor.execute(
                 "SELECT *, tidegauge.is_original() AS is_original FROM tidegauge.pipeline WHERE name = %s FOR UPDATE",

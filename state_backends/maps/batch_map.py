@@ -55,7 +55,7 @@ class BatchMap(ABC):
         return self._backing.revert(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
-        """Return the value of each key, in the order asked; None where a key is absent, removed or expired.
+        """Return the value of each key, in the order of `keys`; None for a key that is absent, removed or expired.
 
         Inside a batch: the value that the batch wrote, or the one that it started from if it has not written the key.
         Raises KeyShapeError.

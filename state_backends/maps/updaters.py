@@ -23,7 +23,7 @@ class Combine:
 
 @dataclass(frozen=True)
 class Reduce:
-    """Fold items one by one. init() -> start, used where nothing is stored; fold(value, item) -> value."""
+    """Fold items one by one. init() -> start, used if nothing is stored; fold(value, item) -> value."""
 
     init: Callable[[], Any]
     fold: Callable[[Any, Any], Any]

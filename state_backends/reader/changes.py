@@ -21,7 +21,7 @@ from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
-# With a prefix, batches that wrote at most this many times `limit` keys are read, because few of those keys may match.
+# With a prefix, batches that wrote at most this many times `limit` keys are read, because not all of the keys match it.
 # Larger ones are reported incomplete.
 SEARCHED = 100
 

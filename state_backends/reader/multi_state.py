@@ -40,7 +40,7 @@ def at_one_batch(
 ) -> list[Snapshot]:
     """Answer every lookup at one batch, the committed one or, with `as_of`, an earlier one.
 
-    conn: to the ledger's database, in a transaction or not; it is left as it was.
+    conn: to the ledger's database, in a transaction or not; its state does not change.
     Returns one Snapshot per lookup, in their order, all of one txid and one attempt; each is the answer of the reader's
     `multi_get`, or of its `combine`.
     Raises SpecError if states belong to different pipelines, naming both; MovedOnError if batches are published so fast
@@ -107,7 +107,7 @@ def _in_one_statement(
     except psycopg.errors.UndefinedTable:
         row = None
     if row is None:
-        # A table is missing, and each state's own reader names the unknown one.
+        # A table does not exist. Ask each reader alone, because the one of the unknown state says so by name.
         return [_alone(conn, each, as_of) for each, _ in in_ledger]
     _check_one_pipeline(dict(row[0] or []), names)
     ends = accumulate((ask.width for ask in asks), initial=1)

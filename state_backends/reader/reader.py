@@ -37,8 +37,7 @@ class Snapshot:
     of reach.
     until: when the first of the found entries expires, so that the same question at the same batch has another answer;
     None if nothing expires, or if ttl was evaluated at a batch in the past.
-    after: the argument `after` for the next page; None if there is none, and for other answers than pages. JSON holds
-    it without loss.
+    after: of a page, the argument `after` for the next page, which JSON holds without loss; None if no page follows.
     """
 
     txid: int
