@@ -77,7 +77,7 @@ def test_a_newcomer_sees_what_runs_what_the_words_mean_and_finds_a_key(page, dem
     page.goto("/")
     expect(page.locator("#strip")).to_contain_text("of 2 pipelines")
     page.get_by_text("What txid, lag and opaque mean").click()
-    expect(page.get_by_text("all that has the same txid became visible at once")).to_be_visible()
+    expect(page.get_by_text("all values with the same txid became visible at once")).to_be_visible()
 
     page.locator("#pipeline-aircraft").get_by_role("link", name="aircraft").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("aircraft")
@@ -101,7 +101,7 @@ def test_an_analyst_groups_orders_runs_the_request_and_compares_keys(page, demo)
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".explored tbody tr")).to_have_count(3)
     page.get_by_role("button", name="Run").click()
-    expect(page.get_by_role("dialog", name="Answer").get_by_role("status")).to_contain_text("200 OK")
+    expect(page.get_by_role("dialog", name="Response").get_by_role("status")).to_contain_text("200 OK")
     page.keyboard.press("Escape")
 
     page.goto("/states/flights_by_carrier/explore")

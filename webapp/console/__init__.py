@@ -1,1 +1,1 @@
-"""What people look at: the dashboard and saved views."""
+"""The web console: the dashboard and saved views."""

@@ -1,8 +1,8 @@
 """The state of the whole system, read in a fixed number of statements, for metrics, readiness and the top of pages.
 
-All requests of a process share one snapshot per second, so frequent scrapes cost the database nothing; every page needs
-the statuses of all pipelines, of which a process reads one in two seconds. The sizes of states take longer to read and
-are kept longer.
+All requests of a process share one snapshot per second, so frequent scrapes cost the database nothing. The statuses of
+all pipelines are kept for two seconds, because every page shows them; the sizes of states for 15, because they take
+longer to read.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ SELECT kind, status, count(*), max(finished_at) FROM tidegauge.maintenance_run G
 
 @dataclass(frozen=True)
 class RunCount:
-    """The stored maintenance runs of one kind and status. last: when the latest one ended."""
+    """The number of stored maintenance runs of one kind and status. last: when the latest one ended."""
 
     kind: str
     status: str
@@ -44,7 +44,7 @@ class RunCount:
 class SystemSnapshot:
     """at: when it was read. batches: the newest of each pipeline, latest first.
 
-    deviations: by state, the keys that deviated in its newest audit.
+    deviations: by state, the number of keys that deviated in its newest audit.
     """
 
     at: datetime
@@ -88,7 +88,7 @@ state_summaries = Cached(_read_states, SIZES_SECONDS)
 
 
 def clear_cache() -> None:
-    """Read the database again at the next call."""
+    """Make the next call read the database again."""
     system_snapshot.clear()
     pipeline_statuses.clear()
     state_summaries.clear()

@@ -345,7 +345,7 @@ def test_an_unavailable_provider_is_a_page_and_not_an_error(provider, settings):
     answer = Client().get("/oidc/sign-in")
 
     assert answer.status_code == 503
-    assert "does not answer" in answer.content.decode()
+    assert "is not responding" in answer.content.decode()
     assert "sign in with a password" in answer.content.decode()
     assert Client().get("/login").status_code == 200
 

@@ -66,7 +66,7 @@ def test_a_reader_has_the_navigation_and_opens_answers(admin_client):
     page = admin_client.get("/api/docs").content.decode()
 
     assert '<a class="wide-only" href="/api/docs" aria-current="page">API docs</a>' in page
-    assert '<a class="button" href="/api/v1/states">Open the answer</a>' in page
+    assert '<a class="button" href="/api/v1/states">Open the response</a>' in page
 
 
 @pytest.mark.parametrize(

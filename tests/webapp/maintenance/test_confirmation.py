@@ -167,7 +167,7 @@ class TestReplay:
         done = operator.post(REPLAY, dict(page.context["confirmation"].posted), follow=True)
 
         assert "Replay 2 dead letters?" in text(page)
-        assert "Requested: replay of 2 dead letters" in text(done)
+        assert "Replay requested: 2 dead letters" in text(done)
         assert DeadLetterRow.objects.exclude(replay_at=None).count() == 2
 
     def test_letters_that_another_person_has_replayed_are_named(self, letters, operator):

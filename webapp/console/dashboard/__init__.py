@@ -1,1 +1,1 @@
-"""The pages."""
+"""The dashboard: its views and templates, and what its pages show."""

@@ -1,4 +1,4 @@
-"""The alerts of a pipeline as its page shows them: what is open, what is silenced, what was over last."""
+"""The alerts on the page of a pipeline: the open ones, the silences, and those that ended last."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ SHOWN_ALERTS = 8
 
 @dataclass(frozen=True)
 class PipelineAlerts:
-    """alerts: the open ones first. silences: that are in force, of the pipeline or of all.
+    """alerts: the open ones first. silences: the active ones of this pipeline or of all.
 
-    unknown: rules, and the figures of the pipeline that they limit and nobody knows.
+    unknown: rules, each with the figures of the pipeline that it limits and that are unknown.
     """
 
     alerts: Sequence[Alert]
@@ -30,7 +30,7 @@ class PipelineAlerts:
 
 
 def pipeline_alerts(pipeline: PipelineStatus, visible: Visible) -> PipelineAlerts:
-    """Return what somebody who sees the pipeline sees: nothing of other states, and no names that people gave."""
+    """Return what a user may see. A restricted one gets no silences and rules, because people wrote their texts."""
     found = visible_alerts(visible).filter(pipeline=pipeline.name)
     newest = found.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:SHOWN_ALERTS]
     if visible.names is not None:

@@ -1,4 +1,4 @@
-"""The API panel: what a page shows, as a request of the API that can be run in place, and as programs."""
+"""The API panel: the API request for what a page shows, which can be run in place, and programs that send it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from tidegauge.webapp.console.dashboard.entries import PAGE_ENTRIES, EntriesQuer
 from tidegauge.webapp.console.dashboard.explorer.question import Question
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 
-# Longer programs are no longer read by anyone.
+# Nobody reads longer programs.
 MOST_KEYS = 100
 
 
 def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefix: Sequence[Any]) -> Snippets:
-    """Return what lists the entries of a page, from the first page on. prefix: its parts as in JSON."""
+    """Return the programs that list the entries of a page, from the first page on. prefix: its parts as in JSON."""
     where, order = [query.where] if query.where else [], query.order
     wanted = Wanted(order, where, query.as_of, limit=PAGE_ENTRIES, prefix=prefix, search=query.q)
     return snippets.entries(_server(request), spec, wanted)
@@ -27,7 +27,7 @@ def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefi
 def of_exploration(
     request: HttpRequest, spec: StateSpec, question: Question, prefix: Sequence[Any], as_of: int | None
 ) -> Snippets:
-    """Return what lists the entries of the explorer, from the first page on, or its groups.
+    """Return the programs that list the entries of the explorer, from the first page on, or its groups.
 
     prefix: its parts as in JSON.
     """
@@ -45,7 +45,7 @@ def of_keys(
     as_of: int | None = None,
     measures: Sequence[str] = (),
 ) -> Snippets | None:
-    """Return what looks these keys up, or for none an example with the names of the columns; None for too many."""
+    """Return the programs that look up these keys: with column names if there are none; None if there are too many."""
     if len(keys) > MOST_KEYS:
         return None
     wanted = keys or [[f"<{column}>" for column in spec.key]]
@@ -53,24 +53,24 @@ def of_keys(
 
 
 def of_key(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> Snippets:
-    """Return what reads one key, which exists."""
+    """Return the programs that read one existing key."""
     return snippets.one_key(_server(request), spec, key)
 
 
 def of_pipeline(request: HttpRequest, pipeline: str, shown: ShownRange) -> Snippets:
-    """Return what reads the series of a pipeline's charts."""
+    """Return the programs that read the series of a pipeline's charts."""
     return snippets.pipeline_series(_server(request), pipeline, shown.asked)
 
 
 def of_key_chart(
     request: HttpRequest, spec: StateSpec, key: Sequence[Any], measure: str, shown: ShownRange
 ) -> Snippets:
-    """Return what reads the series of the chart of a key."""
+    """Return the programs that read the series of a key's chart."""
     return snippets.key_series(_server(request), spec, key, [measure], shown.asked)
 
 
 def of_batches(request: HttpRequest, pipeline: str, limit: int) -> Snippets:
-    """Return what lists the newest batches."""
+    """Return the programs that list the newest batches."""
     return snippets.batches(_server(request), pipeline, limit)
 
 

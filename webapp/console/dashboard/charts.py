@@ -1,4 +1,4 @@
-"""Charts as coordinates for SVG without axes: bars and sparklines of tables. For a time axis see time_charts.py."""
+"""SVG coordinates of charts without axes: the bars and sparklines of tables. For a time axis see time_charts.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tidegauge.webapp.catalog.batches import BatchRate, BatchSummary
 WIDTH, HEIGHT = 1000, 100
 SPARKLINE_WIDTH, SPARKLINE_HEIGHT = 240, 40
 
-# Room for the stroke at the highest and the lowest point.
+# Room for the stroke, so that it is not cut off at the highest and the lowest point.
 MARGIN = 3
 SPARKLINE_MARGIN = 2
 SPARKLINE_OUTSIDE = 9
@@ -17,7 +17,7 @@ SPARKLINE_OUTSIDE = 9
 
 @dataclass(frozen=True)
 class ChartBar:
-    """In units of the chart."""
+    """A bar, in units of the chart."""
 
     x: float
     y: float
@@ -37,8 +37,8 @@ class BarChart:
 class Sparkline:
     """Rows per second of each batch, at the time of its commit. outline: points for SVG, oldest batch first.
 
-    It is closed outside of the drawing, so that of its edge only the line shows. span: between the first and the last
-    of these times.
+    The outline is closed outside of the drawing, so that only its upper edge shows. span: from the first commit to the
+    last.
     """
 
     outline: str
@@ -88,7 +88,7 @@ def sparkline(batches: Sequence[BatchSummary | BatchRate]) -> Sparkline | None:
 
 
 def _bar_height(number: float, highest: float) -> float:
-    # A number that is almost 0 stays visible.
+    # At least 1, so that a number close to 0 stays visible.
     return max(1.0, number / highest * (HEIGHT - MARGIN))
 
 

@@ -1,7 +1,7 @@
 """The entries of a state as its page shows them: filtered, sorted and in pages, with the top keys as bars.
 
-A page starts after the last entry of the page before, so every page costs the same, and there is no way back except
-the browser's or the first page. Invalid parts of a query string are ignored.
+A page starts after the last entry of the page before, so every page costs the same, and the only ways back are the
+browser's Back button and the first page. Invalid parts of a query string are ignored.
 """
 
 import json
@@ -34,7 +34,7 @@ PAGE_ENTRIES = 25
 TOP_KEYS = 10
 FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
 
-# Requests that cannot be answered; the page shows the reason.
+# Errors of requests that cannot be answered; the page shows the reason.
 REFUSED = (KeyShapeError, FilterError, OutOfReachError, NotCommittedError, RangeTooLargeError, SpecError)
 
 
@@ -76,7 +76,7 @@ class EntriesQuery(OrderedQuery):
 
     @property
     def is_search(self) -> bool:
-        """Whether more is read than is shown, as for a search of the API."""
+        """Whether more is read than is shown, so that the limit of concurrent searches applies, as in the API."""
         return bool(self.q or self.where or self.order)
 
     @property
@@ -85,12 +85,13 @@ class EntriesQuery(OrderedQuery):
 
     @property
     def conditions(self) -> list[Filter]:
-        """Raises FilterError for what is not a condition."""
+        """Raises FilterError for an invalid condition."""
         return [Filter.parse(self.where)] if self.where else []
 
     def address(self, **changes: Any) -> str:
         """Return the query string of this query with some parts changed."""
         parts = {name: part for name, part in asdict(replace(self, **changes)).items() if part not in ("", None, 0)}
+        # Added again, because a 0 is left out above for `n`, but batch 0 is not the latest batch.
         if self.as_of == 0 and "as_of" not in changes:
             parts["as_of"] = 0
         return f"?{urlencode(parts)}"
@@ -104,9 +105,9 @@ class EntriesQuery(OrderedQuery):
         return self.address(as_of=None, after="", n=0)
 
     def export(self, prefix: Key) -> list[tuple[str, str]]:
-        """Return format and address of a download from the API, relative to the state's, for each format.
+        """Return the label and address of a download from the API for each format, relative to the state's address.
 
-        prefix: as typed values. A download is a range of keys in key order; the search does not apply to it.
+        prefix: as typed values. The search does not apply, because a download is a range of keys in key order.
         """
         parts = {"prefix": json.dumps(list(prefix), default=str)} if prefix else {}
         parts |= {"where": self.where} if self.where else {}
@@ -117,7 +118,7 @@ class EntriesQuery(OrderedQuery):
 
 @dataclass(frozen=True)
 class Column:
-    """direction: ascending, descending or none. address: to sort by it; empty if it cannot be sorted by."""
+    """direction: ascending, descending or none. address: of the page sorted by it; empty if it cannot be."""
 
     name: str
     direction: str
@@ -126,7 +127,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Bar:
-    """One of the top keys. share: of the longest bar, in percent."""
+    """One of the top keys. share: its length in percent of the longest bar."""
 
     key: list[Any]
     number: float | None
@@ -181,7 +182,7 @@ def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPag
 
 
 def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> list[Bar]:
-    """Return the keys with the largest numbers, of the query's prefix, condition and batch, whatever its search."""
+    """Return the keys with the largest numbers. The query's prefix, condition and batch apply, its search does not."""
     snapshot = reader.page(
         prefix=prefix,
         where=query.conditions,
@@ -200,7 +201,7 @@ def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> 
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number; JSON has texts for NaN and infinities."""
+    """Return whether a value is a finite number. NaN and infinities are texts in JSON."""
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
@@ -211,7 +212,7 @@ def global_value(reader: Reader, as_of: int | None) -> dict[str, Any] | None:
 
 
 def cells(spec: StateSpec, value: Any) -> list[tuple[str, Any]]:
-    """Return names and values to show: of all measures, or of the one JSON value; empty if there is no value."""
+    """Return the names and values to show: all measures, or the one JSON value; empty if there is no value."""
     if value is None:
         return []
     return list(value.items()) if spec.measures else [("value", value)]
@@ -223,14 +224,14 @@ def _following(query: EntriesQuery, page: Snapshot, found: int) -> str:
 
 
 def end_of_page(page: Snapshot, shown: int, order_by: str | None) -> str:
-    """Return what `Reader.page` takes to go on behind the entries shown, as JSON; empty where nothing is behind them.
+    """Return the position after the entries shown, as JSON for `Reader.page`; empty if there are no more entries.
 
     page: read with a limit of one more entry than is shown.
     """
-    # Fractions as text: a float would lose digits of a numeric.
+    # Fractions as text, because a float would lose digits of a numeric.
     found = json.loads(page.results, parse_float=str)
     if len(found) <= shown:
-        # The reader may have looked at as many rows as it does for a page.
+        # There may still be more, because the reader looks at a limited number of rows for a page.
         return "" if page.after is None else json.dumps(page.after)
     last = found[shown - 1]
     return json.dumps([last["value"][order_by], last["key"]] if order_by else last["key"])

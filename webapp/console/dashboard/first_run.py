@@ -1,6 +1,6 @@
-"""The first run: ways to a first pipeline, with what to type, for an overview without any.
+"""The first run: ways to start a first pipeline, which the overview shows while there is none.
 
-The commands are typed in the folder in which this server was started, or with its DATABASE_URL. The code is that of
+The commands are run in the folder where this server was started, or with its DATABASE_URL. The code is the same as in
 docs/quickstart.md; a test compares the two.
 """
 
@@ -45,7 +45,7 @@ def stock() -> Pipeline:
 
 @dataclass(frozen=True)
 class Way:
-    """name: its id. command: what to type in a shell. file, code: what to write before; empty if nothing."""
+    """name: its id. command: to run in a shell. file, code: the file to write before; empty if none is needed."""
 
     name: str
     title: str
@@ -60,13 +60,13 @@ def ways() -> list[Way]:
         Way(
             "demo",
             "Demo data",
-            "Two pipelines stream a year of flights into six states. It serves a dashboard of its own at port 8001; "
-            "the pipelines appear here, too. An installed package needs its extra `demo`.",
+            "Two pipelines stream a year of flights into six states. The demo serves its own dashboard on port 8001; "
+            "the pipelines appear here, too. An installed package needs the extra `demo`.",
             "tidegauge demo --port 8001",
         ),
         Way(
             "folder",
-            "A folder of yours",
+            "Your own folder",
             "Counts the words of text files. Move more files into the folder while it runs.",
             "mkdir -p notes && echo 'to be or not to be' > notes/1.txt\n"
             "tidegauge run_pipeline word_count --input notes",
@@ -74,7 +74,7 @@ def ways() -> list[Way]:
         Way(
             "kafka",
             "Kafka",
-            'Counts JSON messages of the topic `clicks`, such as {"page": "/", "at": "2026-01-31T10:00:00Z"}.',
+            'Counts JSON messages from the topic `clicks`, such as {"page": "/", "at": "2026-01-31T10:00:00Z"}.',
             "KAFKA_SERVERS=localhost:9092 tidegauge run_pipeline clicks:clicks",
             "clicks.py",
             CLICKS,
@@ -82,8 +82,8 @@ def ways() -> list[Way]:
         Way(
             "table",
             "A table",
-            "Follows each change of `public.products` in the database of DATABASE_URL; the table needs the columns "
-            "product, shelf and pieces, and REPLICA IDENTITY FULL, its server `wal_level = logical`.",
+            "Follows every change to `public.products` in the database of DATABASE_URL. The table needs the columns "
+            "product, shelf and pieces, and REPLICA IDENTITY FULL; its server needs `wal_level = logical`.",
             "tidegauge run_pipeline stock:stock",
             "stock.py",
             STOCK,

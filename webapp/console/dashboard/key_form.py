@@ -1,4 +1,4 @@
-"""The form for a new API key in the dashboard: that of the admin, with plain controls."""
+"""The dashboard's form for a new API key: the form of the admin with plain controls."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""Looking up keys: a pasted list of them, and one key with its earlier versions."""
+"""Looks up keys: a pasted list of them, and one key with its earlier versions."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lookup:
-    """txid, at: the batch that was read."""
+    """txid, at: the batch that was read, and its time."""
 
     lines: list[Line]
     txid: int
@@ -48,7 +48,7 @@ class Lookup:
 
 
 class TooManyKeysError(Exception):
-    """More keys are pasted than one lookup may have."""
+    """A pasted list has more keys than one lookup allows."""
 
     def __init__(self, keys: int, limit: int) -> None:
         super().__init__(f"{keys:,} keys exceed the limit of {limit:,} per lookup; look them up in parts")
@@ -96,7 +96,7 @@ def read_key(text: str, spec: StateSpec) -> Key:
     """Return the key in an address, a JSON list. Raises KeyShapeError."""
     try:
         parse_json(text)
-        # Again, for whole numbers of any size.
+        # Parsed again by json, because orjson turns whole numbers of more than 64 bits into floats.
         parts = json.loads(text)
     except ValueError:
         parts = None

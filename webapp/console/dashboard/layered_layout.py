@@ -1,8 +1,8 @@
 """Layered layout of a directed graph: each edge leads to a later layer, with few crossings and short lines.
 
-The steps are those of Sugiyama: edges that close a cycle are set apart, nodes get layers by the longest path, an edge
-over several layers gets a waypoint in each of them, the order within layers follows the mean of the neighbours, and so
-do the heights. Nodes of a layer are at least 1 apart.
+The steps are those of Sugiyama: set apart the edges that close a cycle, assign layers by the longest path, give an edge
+across several layers a waypoint in each of them, then order the nodes of a layer by the mean place of their neighbours,
+and choose their heights in the same way. Nodes of a layer are at least 1 apart.
 """
 
 from bisect import bisect_right, insort
@@ -38,8 +38,9 @@ class Layout:
 def layered(least: Mapping[str, int], edges: Iterable[Edge], last: Collection[str] = ()) -> Layout:
     """Lay out a graph.
 
-    least: the nodes, each with the first layer that it may be in. edges: the later ones are the first to be feedback.
-    last: nodes without outgoing edges that come after all others. Layers without nodes are left out.
+    least: the nodes, each with the first layer that it may be in. edges: in a cycle, the one that leads back furthest
+    by `least` becomes feedback, and of several the last. last: nodes without outgoing edges, to place after all others.
+    Layers without nodes are left out.
     """
     edges = list(dict.fromkeys(edges))
     feedback, topological = _feedback(least, edges)
@@ -66,7 +67,7 @@ def layered(least: Mapping[str, int], edges: Iterable[Edge], last: Collection[st
 
 
 def _feedback(least: Mapping[str, int], edges: Sequence[Edge]) -> tuple[set[Edge], list[str]]:
-    """Return edges without which there is no cycle, and the nodes in topological order."""
+    """Return edges whose removal leaves no cycle, and the nodes in topological order."""
     feedback: set[Edge] = set()
     order = {edge: place for place, edge in enumerate(edges)}
     while True:
@@ -140,13 +141,16 @@ def _places(rows: Sequence[Row], before: Neighbours, after: Neighbours) -> dict[
 
 
 def _gaps(row: Row) -> list[float]:
-    """Return how far each node is from the one above at least; waypoints take less room."""
+    """Return the least distance of each node from the one above it; waypoints need less room."""
     sizes = [1 if isinstance(node, str) else WAYPOINT_GAP for node in row]
     return [0, *(max(pair) for pair in pairwise(sizes))][: len(row)]
 
 
 def _apart(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """Return the heights nearest to those that are wanted, by least squares, that keep order and gaps."""
+    """Return the heights closest to the wanted ones, by least squares, that keep order and gaps.
+
+    This is isotonic regression by pooling adjacent violators.
+    """
     offsets = list(accumulate(gaps))
     blocks: list[list[float]] = []
     for height, offset in zip(wanted, offsets, strict=True):

@@ -1,7 +1,8 @@
 """Lineage: what each state is computed from, and who reads it.
 
 The inputs are those that its pipeline's driver has recorded. Consumers are other states, published saved queries,
-webhooks for its commits, and the API keys that have read it in the last days. Restricted callers see states only.
+webhooks for its commits, and the API keys that have read it in the last USED_DAYS. Restricted callers see only states,
+because the text of a source may name what they may not see.
 """
 
 from collections import defaultdict
@@ -43,7 +44,7 @@ Row = Mapping[str, Any]
 class Link:
     """One end of an edge. kind: source, state, looks up in, looked up for, saved query, webhook or API key.
 
-    address: empty for what has no page.
+    address: empty if it has no page.
     """
 
     kind: str
@@ -78,7 +79,7 @@ class StateLineage:
 
 
 def lineage(request: HttpRequest, *, pipeline: str = "", state: str = "") -> list[StateLineage]:
-    """Return the lineage of the states that the user sees; of one pipeline, or of one state."""
+    """Return the lineage of the states that the user sees: of all, of one pipeline, or of one state."""
     visible = of_request(request)
     rows = [row for row in queries.fetch(STATES, {}) if visible.sees(row["name"])]
     known = {row["name"] for row in rows}
@@ -128,7 +129,7 @@ def _states_read(row: Row) -> Iterator[tuple[str, str]]:
 
 
 def _readers(request: HttpRequest, states: Collection[str]) -> Iterator[tuple[str, Link]]:
-    """Yield (state, consumer) of the consumers outside of pipelines that the user may see, of these states at least."""
+    """Yield (state, consumer) for consumers that are not states and that the user may see, at least of these states."""
     published = SavedQuery.objects.filter(published_at__isnull=False, withdrawn_at=None).order_by("name", "version")
     for name, definition in {query.name: query.definition for query in published}.items():
         address = reverse("lookup:saved_query", args=[name])
@@ -140,7 +141,7 @@ def _readers(request: HttpRequest, states: Collection[str]) -> Iterator[tuple[st
                 yield state, Link("webhook", webhook.name)
     if request.user.has_perm(VIEW_KEYS):
         names = dict(ApiKey.objects.values_list("prefix", "name"))
-        # Pages of one state ask at each commit, and usage has a row per hour, key and state.
+        # Filtered, because the page of a state asks at each commit, and usage has a row per hour, key and state.
         used = usage.since(24 * USED_DAYS).filter(state__in=states).order_by().values_list("state", "prefix")
         for state, prefix, requests in used.annotate(Sum("requests")).order_by("prefix"):
             yield state, Link("API key", names.get(prefix, prefix), detail=f"{requests:,} requests in {USED_DAYS} days")

@@ -1,4 +1,4 @@
-"""The drawing of a graph of lineage: boxes and lines from left to right, as coordinates for SVG."""
+"""Draws the lineage graph: boxes and lines from left to right, as coordinates for SVG."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tidegauge.webapp.console.dashboard.layered_layout import layered
 from tidegauge.webapp.console.dashboard.lineage import SOURCE, STATE, StateLineage
 from tidegauge.webapp.console.dashboard.lineage_graph import PIPELINE, Node, graph, together
 
-# More nodes than these are drawn as one where they are alike; more than MOST_NODES are not drawn.
+# Above MANY_NODES, similar nodes are drawn as one; above MOST_NODES or MOST_EDGES nothing is drawn.
 MANY_NODES = 40
 MOST_NODES = 200
 MOST_EDGES = 400
@@ -17,8 +17,8 @@ MOST_EDGES = 400
 # The first layer of each kind; consumers come last.
 FIRST_LAYER = {SOURCE: 0, PIPELINE: 1, STATE: 2}
 
-# In pixels at the usual size of text; TURN: how far a line that leads back leaves its box.
-# Five layers fit the widest page.
+# In pixels at the default text size. TURN: how far a line that leads back extends beyond its box.
+# Chosen so that five layers fit the widest page.
 WIDTH, HEIGHT = 200, 46
 COLUMN, ROW = 245, 60
 MARGIN, TURN = 16, 44
@@ -46,7 +46,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
-    """start, end: numbers of boxes. path: as SVG has it. kind: lookup, feedback, both or neither."""
+    """start, end: numbers of boxes. path: for SVG. kind: lookup, feedback, both or neither."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Drawing:
-    """count: of all nodes, also of those that are drawn as one. boxes: empty if they are too many."""
+    """count: number of nodes before similar ones are joined. boxes: empty if there are too many."""
 
     count: int
     boxes: Sequence[Box] = ()
@@ -66,20 +66,23 @@ class Drawing:
 
     @property
     def kinds(self) -> set[str]:
-        """What lines and boxes need an explanation."""
+        """The kinds of lines and boxes that the caption has to explain."""
         joined = {"together" for box in self.boxes if box.node.together}
         return joined.union(*(line.kind.split() for line in self.lines))
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height in rem, so that the drawing follows the reader's size of text."""
+        """Width and height in rem, so that the drawing scales with the reader's text size."""
         return self.width / 16, self.height / 16
 
 
 def drawing(
     rows: Iterable[StateLineage], every: Iterable[StateLineage], pipelines: Iterable[PipelineStatus]
 ) -> Drawing:
-    """Return the drawing of some states and their neighbours. every: all that the user sees; pipelines: theirs."""
+    """Return the drawing of some states and their neighbours. every: all states that the user sees.
+
+    pipelines: those of these states.
+    """
     shown = graph(rows, every, pipelines)
     count = len(shown.nodes)
     if count > MANY_NODES:
@@ -89,7 +92,7 @@ def drawing(
     consumers = [found for found, node in shown.nodes.items() if node.kind not in FIRST_LAYER]
     least = {found: FIRST_LAYER.get(node.kind, 0) for found, node in shown.nodes.items()}
     layout = layered(least, sorted(shown.edges, key=shown.edges.__getitem__), consumers)
-    # Lines that lead back pass above all boxes.
+    # Room for lines that lead back, which pass above all boxes.
     top = MARGIN + (ROW / 2 if layout.feedback else 0)
     side = MARGIN + (TURN if layout.feedback else 0)
     corners = {found: _corner(place, side, top) for found, place in layout.places.items()}
@@ -132,5 +135,5 @@ def _back(corners: Sequence[tuple[float, float]], lane: float) -> str:
     )
 
 
-# A part of the path, so that it has the colour of the line.
+# Drawn as part of the path, so that it has the colour of the line.
 ARROW = "m-6-4 6 4-6 4"

@@ -1,7 +1,7 @@
-"""The graph of lineage: sources, pipelines, states and consumers, and what leads to what.
+"""The lineage graph: sources, pipelines, states and consumers as nodes, and the flow of data as edges.
 
-A state leads to the pipeline that reads it, or to the state if the same pipeline computes it, and to its consumers.
-Nodes with the same neighbours can be put together.
+An edge leads from a state to each of its consumers and to each pipeline that reads it; if its own pipeline reads it,
+the edge leads to the state computed from it. Nodes with the same neighbours can be joined.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ TONES = {"served": "good", "not served": "bad", "not fed": "watch"}
 
 @dataclass(frozen=True)
 class Node:
-    """tone: bad, watch, good or calm; empty without a status. together: the names of those that it stands for."""
+    """tone: bad, watch, good or calm; empty without a status. together: the names of the nodes that it stands for."""
 
     kind: str
     name: str
@@ -35,7 +35,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """nodes by an id. edges: each with whether it is a lookup only."""
+    """nodes: by id. edges: whether each is only used for lookups."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     edges: dict[Edge, bool] = field(default_factory=dict)
@@ -45,7 +45,10 @@ class Graph:
 
 
 def graph(rows: Iterable[StateLineage], every: Iterable[StateLineage], pipelines: Iterable[PipelineStatus]) -> Graph:
-    """Return the graph of some states and their neighbours. every: all that the user sees; pipelines: theirs."""
+    """Return the graph of some states and their neighbours. every: all states that the user sees.
+
+    pipelines: those of these states.
+    """
     building = _Building(every, pipelines)
     for row in rows:
         building.add(row)
@@ -74,7 +77,7 @@ class _Building:
                 self.graph.connect(state, self._link(link))
 
     def add_pipelines(self) -> None:
-        """Connect each state with its pipeline, unless it is computed from another one of it."""
+        """Connect each state with its pipeline, unless it is computed from another state of that pipeline."""
         for name, row in self._every.items():
             if f"{STATE} {name}" in self.graph.nodes and name not in self._computed_from_another:
                 self.graph.connect(self._pipeline(row.pipeline), self._state(name))
@@ -110,7 +113,7 @@ class _Building:
 
 
 def together(graph: Graph) -> Graph:
-    """Return the graph with one node for all of the same kind, status and neighbours; pipelines stay."""
+    """Return the graph with nodes of the same kind, status and neighbours joined into one; pipelines stay separate."""
     before, after = defaultdict(list), defaultdict(list)
     for (start, end), is_lookup in graph.edges.items():
         before[end].append((start, is_lookup))

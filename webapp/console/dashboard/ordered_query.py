@@ -1,4 +1,4 @@
-"""What the queries of a state's pages have in common: an order, pages, and fields of text."""
+"""What the query strings of a state's pages have in common: an order, pages, and text fields."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from tidegauge.webapp.api.rendering import parse_json
 
 
 class OrderedQuery:
-    """What queries of pages in an order have in common.
+    """A query whose answer is ordered and comes in pages.
 
     order: a measure, with `-` for descending; empty for key order. after: where the page before ended, as JSON.
     """
@@ -46,7 +46,7 @@ class OrderedQuery:
 
 
 def clean(text: str) -> str:
-    """Return the text of a field as it is looked at: short, and without what no text of a database has."""
+    """Return the text of a field, cut to 400 characters, and without NUL, which PostgreSQL does not store in texts."""
     return text.replace("\0", "").strip()[:400]
 
 
@@ -54,7 +54,7 @@ def as_list(text: str) -> list[Any] | None:
     """Return a list written as JSON; None for any other text."""
     try:
         parse_json(text)
-        # Again, for whole numbers of any size.
+        # Parsed again by json, because orjson turns whole numbers of more than 64 bits into floats.
         value = json.loads(text)
     except ValueError:
         return None

@@ -1,6 +1,6 @@
-"""The overview's two tables, of pipelines and of states, filtered and sorted by the address of the page.
+"""The overview's two tables, of pipelines and of states, filtered and sorted by the query string of the page.
 
-Without an order, pipelines come by verdict, the worst first, and states by name.
+By default, pipelines are sorted by verdict, the worst first, and states by name.
 """
 
 import re
@@ -14,12 +14,12 @@ from django.core.paginator import Page, Paginator
 from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
 from tidegauge.webapp.catalog.verdicts import verdict, worst_first
 
-# Rows of a page of either table; on a phone, each is a card of several lines.
+# Rows per page of either table. Few, because on a phone each row is a card of several lines.
 PAGE_ROWS = 25
 
 PROBLEMS = "problems"
 
-# What each column sorts by; None comes last, in either direction.
+# What each column sorts by; None comes last in both directions.
 PIPELINE_ORDERS: Mapping[str, Callable[[PipelineStatus], Any]] = {
     "name": lambda pipeline: pipeline.name,
     "lag": lambda pipeline: pipeline.lag_seconds,
@@ -74,7 +74,7 @@ class OverviewQuery:
         return bool(self.q or self.show)
 
     def address(self, **changes: str) -> str:
-        """Return the query string of the first pages of this query with some parts changed."""
+        """Return the query string with some parts changed, for the first page of both tables."""
         return f"?{urlencode(replace(self, **{'pipelines_page': '', 'states_page': '', **changes}).parts)}"
 
     @property
@@ -95,7 +95,7 @@ class OverviewQuery:
 
 @dataclass(frozen=True)
 class Heading:
-    """name: its id. direction: ascending, descending or none. address: to sort by it; empty if nothing sorts by it."""
+    """name: its id. direction: ascending, descending or none. address: of the page sorted by it; empty if none is."""
 
     label: str
     name: str = ""
@@ -106,7 +106,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Tables:
-    """A page of what the filter leaves of each, in order."""
+    """One page of each table, filtered and sorted."""
 
     pipelines: Page[PipelineStatus]
     states: Page[StateSummary]
@@ -158,7 +158,7 @@ def state_headings(query: OverviewQuery) -> list[Heading]:
 
 
 def _heading(label: str, name: str, part: str, query: OverviewQuery, *, is_figure: bool = True) -> Heading:
-    """Return a heading that sorts: figures descending first, names ascending; the other way round when asked again."""
+    """Return a heading that sorts: figures descending first, names ascending first, and then the reverse."""
     order = getattr(query, part)
     first, second = (f"-{name}", name) if is_figure else (name, f"-{name}")
     direction = "none"
@@ -178,7 +178,7 @@ def _is_shown(query: OverviewQuery, pipeline: PipelineStatus) -> bool:
 
 
 def _sorted(rows: list[Any], order: str, orders: Mapping[str, Callable[[Any], Any]]) -> list[Any]:
-    """Sort by an order; rows that are equal keep theirs."""
+    """Sort by an order. Equal rows stay in the order in which they came."""
     if not order:
         return rows
     of = orders[order.removeprefix("-")]

@@ -1,6 +1,6 @@
-"""Input that people type or paste: numbers, key prefixes, and lists of keys.
+"""Parses what people type or paste: numbers, key prefixes, and lists of keys.
 
-Keys come one per line as CSV, TSV or JSON lists, or all together as one JSON list of lists.
+Keys are written one per line, as CSV, TSV or JSON lists, or all together as one JSON list of lists.
 """
 
 import csv
@@ -51,7 +51,7 @@ def pasted_keys(text: str, spec: StateSpec) -> list[PastedKey]:
 
 
 def pasted_prefix(text: str, spec: StateSpec) -> Key:
-    """Return the leading parts of a key, written in the same way as a key. Raises KeyShapeError."""
+    """Return the leading parts of a key, which are written like a key. Raises KeyShapeError."""
     if not text.strip():
         return ()
     try:
@@ -105,7 +105,7 @@ def _json_parts(line: str) -> list[Any]:
 
 
 def _texts(line: str, columns: int) -> list[str]:
-    # With a single key column, a comma belongs to the value.
+    # Not split, because with a single key column a comma belongs to the value.
     if columns == 1 and not line.startswith('"'):
         return [line]
     return next(csv.reader([line], delimiter="\t" if "\t" in line else ",", skipinitialspace=True), [])

@@ -10,7 +10,7 @@ from django.utils import timezone
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.queries import StateSummary
 
-# The steps in their order, each with the figure that counts its rows before the run.
+# The steps in the order in which they run, each with the figure that counted its rows before the run.
 STEPS: Mapping[str, Mapping[str, str]] = {
     MaintenanceRun.Kind.COMPACTION: {
         "changelog entries": "changelog_rows",
@@ -70,7 +70,7 @@ class RunView:
 
     @property
     def percent(self) -> int:
-        """Share of the rows that have been read; estimated, as some steps remove rows that later ones would read."""
+        """Share of the rows read so far. An estimate, because some steps remove rows that later ones would read."""
         if self.run.status == "done":
             return 100
         weights = {step: self.run.before.get(name, 0) for step, name in STEPS[self.run.kind].items()}

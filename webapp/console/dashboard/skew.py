@@ -9,8 +9,8 @@ from tidegauge.webapp.catalog.batches import BatchSummary
 class Skew:
     """How unevenly the tasks of one batch were loaded, for one state.
 
-    keys: written in all. largest: written by the task with the most.
-    ratio: largest divided by average; 1 where all tasks wrote alike, None for a single task or nothing written.
+    keys: written in total. largest: written by the task with the most.
+    ratio: largest divided by average; 1 if all tasks wrote the same, None for a single task or nothing written.
     """
 
     state: str
@@ -28,7 +28,7 @@ class Skew:
 
 
 def skews(batch: BatchSummary) -> list[Skew]:
-    """Return one for each state that the batch wrote, by name."""
+    """Return the skew of each state that the batch wrote, sorted by name."""
     return [
         Skew(state, keys, batch.tasks.get(state, {}).get("tasks", 0), batch.tasks.get(state, {}).get("largest", 0))
         for state, keys in sorted(batch.keys_written.items())
@@ -36,6 +36,6 @@ def skews(batch: BatchSummary) -> list[Skew]:
 
 
 def worst_skew(batch: BatchSummary) -> Skew | None:
-    """Return the most uneven one; None where no state was written by several tasks."""
+    """Return the largest skew; None if no state was written by several tasks."""
     uneven = [skew for skew in skews(batch) if skew.ratio is not None]
     return max(uneven, key=lambda skew: skew.ratio or 0.0, default=None)

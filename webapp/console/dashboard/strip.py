@@ -1,8 +1,8 @@
-"""The strip on top of every page: how many pipelines have which problem, among those that the user sees.
+"""The strip at the top of every page: how many pipelines have which problem, among those that the user sees.
 
-People who see everything are also told if nothing runs by schedule.
+Unrestricted users also see if the schedule has stopped.
 
-It is also the beginning of the page's title, so that it shows in a tab in the background.
+The title of the page begins with the same text, so that a tab in the background shows it.
 """
 
 from collections import defaultdict
@@ -46,7 +46,7 @@ class Strip:
 
 
 def strip(request: HttpRequest) -> Strip:
-    """Return the strip for a signed-in user; read once in a request."""
+    """Return the strip for a signed-in user; computed once per request."""
     found: Strip | None = getattr(request, "_strip", None)
     if found is None:
         found = _strip(request, of_request(request).of_pipelines(pipeline_statuses()))
@@ -55,7 +55,7 @@ def strip(request: HttpRequest) -> Strip:
 
 
 def keep(request: HttpRequest, pipelines: Iterable[PipelineStatus]) -> None:
-    """Make the strip from the pipelines that a page has read, all that the user sees, instead of reading them again."""
+    """Make the strip from all pipelines that the user sees, which the page has read, to avoid reading them again."""
     request._strip = _strip(request, list(pipelines))  # type: ignore[attr-defined]
 
 
@@ -71,7 +71,7 @@ def _strip(request: HttpRequest, pipelines: list[PipelineStatus]) -> Strip:
 
 
 def _schedule() -> Mark:
-    text = "Nothing runs by schedule: no maintenance, no alerts, no history"
+    text = "The schedule has stopped: no maintenance, no alerts, no history"
     return Mark("schedule stopped", "watch", text, reverse("dashboard:maintenance"))
 
 
@@ -85,6 +85,6 @@ def _mark(name: str, pipelines: list[PipelineStatus]) -> Mark:
 
 
 def title_prefix(request: HttpRequest) -> str:
-    """Return the beginning of the title of a page of the admin."""
+    """Return the beginning of the title of an admin page."""
     title = strip(request).title if request.user.is_authenticated else ""
     return f"{title} —" if title else ""

@@ -1,7 +1,7 @@
-"""Charts with a time axis: which range of time a page shows, and which lines its charts have.
+"""Charts with a time axis: which time range a page shows, and which lines its charts have.
 
 The page names the series, and charts.js reads them from the API and draws them. The range is in the page's address:
-`range=24h`, or `from` and `to`. Without one, it is the shortest that shows the pipeline at work.
+`range=24h`, or `from` and `to`. Without one, it is the shortest that shows recent batches of the pipeline.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ RANGES = {"15m": 900, "1h": 3_600, "24h": 86_400, "7d": 604_800}
 LABELS = {"15m": "15 m", "1h": "1 h", "24h": "24 h", "7d": "7 d"}
 DEFAULT = "1h"
 
-# Of one chart: as many as there are colours.
+# Lines of one chart, because there are only as many colours.
 MOST_LINES = 7
 
 
 @dataclass(frozen=True)
 class ShownRange:
-    """name: one of RANGES, which ends now; empty where since and until are given. is_default: no choice was made."""
+    """name: one of RANGES, which end now; empty if since and until are given. is_default: the address has no range."""
 
     name: str
     since: datetime | None = None
@@ -34,7 +34,7 @@ class ShownRange:
 
     @classmethod
     def parse(cls, asked: Mapping[str, str]) -> "ShownRange":
-        """Return the range of an address; the default one where it names none, or none that can be shown."""
+        """Return the range of an address; the default one if it has none, or an invalid one."""
         since, until = moment_of(asked.get("from", "")), moment_of(asked.get("to", ""))
         if since and until and since < until:
             return cls("", since, until)
@@ -43,14 +43,15 @@ class ShownRange:
 
     @classmethod
     def of_pipeline(cls, asked: Mapping[str, str], pipeline: PipelineStatus) -> "ShownRange":
-        """Return the range of an address; where it names none, that of what the pipeline did last."""
+        """Return the range of an address; if it has none, the usual one of the pipeline."""
         shown = cls.parse(asked)
         return replace(shown, name=usual_range(pipeline)) if shown.is_default else shown
 
     @classmethod
     def of_batches(cls, batches: Sequence[BatchSummary]) -> "ShownRange | None":
-        """Return the range in which batches were committed, the newest first; None for fewer than two."""
+        """Return the range in which batches, given newest first, were committed; None for fewer than two."""
         times = [batch.committed_at for batch in batches if batch.committed_at is not None]
+        # A millisecond more, because a range does not include its end.
         return cls("", times[-1], times[0] + timedelta(milliseconds=1)) if len(times) > 1 else None
 
     @property
@@ -67,7 +68,7 @@ class ShownRange:
 
     @property
     def asked(self) -> dict[str, str]:
-        """The parameters by which the API gives this range."""
+        """The API's parameters for this range."""
         if self.since and self.until:
             return {"from": self.since.isoformat(), "to": self.until.isoformat()}
         return {"last": str(self.seconds)}
@@ -78,7 +79,7 @@ class ShownRange:
 
 
 def usual_range(pipeline: PipelineStatus) -> str:
-    """Return the shortest range with all batches of a pipeline, or with an hour and its last one."""
+    """Return the shortest range with all batches of a pipeline, or with its last batch and at least an hour."""
     if pipeline.committed_at is None:
         return DEFAULT
     now = timezone.now()
@@ -92,8 +93,8 @@ def usual_range(pipeline: PipelineStatus) -> str:
 class Chart:
     """name: part of its id. unit: `s`, which is shown as a duration, or any other. lines: (series, label).
 
-    form: line, or steps for values that hold until the next one. of_whole_batches: not shown to a restricted user.
-    of_event_time: shown where the pipeline has it.
+    form: line, or steps for values that hold until the next one. of_whole_batches: about whole batches, so not shown to
+    a restricted user. of_event_time: only shown if the pipeline has event time.
     """
 
     name: str
@@ -110,8 +111,8 @@ PIPELINE_CHARTS = (
     Chart("rate", "Rows per second", "rows/s", [("rows_per_second", "Rows per second")], of_whole_batches=True),
     Chart("lag", "Lag", "s", [("lag_seconds", "Oldest input not counted")]),
     Chart("pending", "Pending input", "", [("pending", "Pending")]),
-    Chart("freshness", "Freshness", "s", [("freshness_seconds", "Age of the values served, at most")]),
-    Chart("event-age", "Newest event", "s", [("event_age_seconds", "Its age when committed")], of_event_time=True),
+    Chart("freshness", "Freshness", "s", [("freshness_seconds", "Maximum age of the values served")]),
+    Chart("event-age", "Newest event", "s", [("event_age_seconds", "Age when committed")], of_event_time=True),
     DURATION,
     Chart("phases", "Parts of a batch", "s", [(name, name) for name in PHASES], of_whole_batches=True),
     Chart(
@@ -137,7 +138,7 @@ def value_chart(measure: str) -> Chart:
 
 
 def moment_of(text: str) -> datetime | None:
-    """Return a time of an address, in UTC where it has no offset; None for any other text."""
+    """Return the time that an address names, in UTC if it has no offset; None for any other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

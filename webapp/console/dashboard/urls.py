@@ -18,11 +18,11 @@ from tidegauge.webapp.console.saved_views.models import Page
 
 
 class NameConverter(StringConverter):
-    regex = "[^/\0]+"  # PostgreSQL rejects NUL
+    regex = "[^/\0]+"  # without NUL, because PostgreSQL rejects it
 
 
 class NumberConverter(StringConverter):
-    regex = "[0-9]{1,18}"  # always fits into a bigint
+    regex = "[0-9]{1,18}"  # so that it always fits into a bigint
 
     def to_python(self, value: str) -> int:  # type: ignore[override]
         return int(value)

@@ -1,4 +1,4 @@
-"""The verdicts of a pipeline over the range that its page shows, as coordinates for SVG, and their last changes."""
+"""The verdicts of a pipeline over the range that its page shows, as SVG coordinates, and their last changes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from tidegauge.webapp.notify.alerts.history import LONGEST_PAUSE, VerdictChange,
 from tidegauge.webapp.notify.alerts.models import VerdictPeriod
 
 WIDTH, HEIGHT = 1000, 24
-# The worse, the higher, so that colour is not all that tells.
+# Worse verdicts are higher, so that they can be told apart without colour.
 HEIGHTS = {"bad": 24, "watch": 18, "good": 10, "calm": 6}
 LEAST_WIDTH = 3
 SHOWN_CHANGES = 8
 
-UNKNOWN = "not looked at"
+UNKNOWN = "not checked"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class VerdictHistory:
-    """bars: oldest first, with gaps where nobody looked. lengths: of each verdict in the range, the longest first."""
+    """bars: oldest first, with gaps where nothing was checked. lengths: of each verdict in the range, longest first."""
 
     since: datetime
     until: datetime
@@ -66,7 +66,7 @@ def verdict_history(pipeline: PipelineStatus, shown: ShownRange) -> VerdictHisto
 
 
 def _until_now(pipeline: PipelineStatus, found: list[VerdictPeriod], now: datetime) -> list[VerdictPeriod]:
-    """Go on from the last look until now: with its verdict, or with that of now where it is another one."""
+    """Extend the history from the last check until now, with the same verdict, or the present one if it differs."""
     if not found or not found[-1].is_current or now - found[-1].until > LONGEST_PAUSE:
         return found
     last, name = found[-1], recorded_name(pipeline)

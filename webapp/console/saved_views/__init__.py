@@ -1,1 +1,1 @@
-"""Saved views: questions of the explorer that people have named, each at an address of its own."""
+"""Saved views: questions of the explorer that people have saved under a name, each with its own address."""

@@ -1,4 +1,4 @@
-"""Saved views in the admin: shown, and deleted."""
+"""Saved views in the admin, where they can be viewed and deleted, but not edited."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ class SavedViewAdmin(AuditedEdits, ReadOnlyAdmin):
     list_select_related = ["owner"]
     search_fields = ["name", "state", "owner__username"]
     fields = ["name", "owner", "state", "asked", "is_shared", "created_at", "changed_at", "audit"]
-    view_on_site = False  # what others have not shared, it does not open
+    view_on_site = False  # because the dashboard does not open the private views of others
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return request.user.has_perm("tidegauge_saved_views.delete_savedview")

@@ -3,7 +3,7 @@ from django.apps import AppConfig
 
 class SavedViewsConfig(AppConfig):
     name = "tidegauge.webapp.console.saved_views"
-    # Its table comes after the schema of states, for the reason that webapp/notify/alerts/apps.py gives.
+    # A label after `states`, so that this table does not bring its schema forward: see webapp/notify/alerts/apps.py.
     label = "tidegauge_saved_views"
     verbose_name = "Saved views"
 

@@ -1,4 +1,4 @@
-"""The form of a view's name and access, as pages of the dashboard show it."""
+"""The dashboard's form for the name and access of a view."""
 
 from django import forms
 
@@ -7,7 +7,7 @@ from tidegauge.webapp.console.saved_views.models import NAME_CHARACTERS
 
 class SavedViewForm(forms.Form):
     name = forms.CharField(max_length=NAME_CHARACTERS)
-    is_shared = forms.BooleanField(required=False, label="Share it with everybody who may see this state")
+    is_shared = forms.BooleanField(required=False, label="Share with everyone who may see this state")
 
     def clean_name(self) -> str:
         name = " ".join(self.cleaned_data["name"].split())

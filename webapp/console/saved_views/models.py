@@ -12,20 +12,20 @@ MOST_OF_A_PERSON = 100
 
 
 def new_id() -> str:
-    # Not a number, from which people could tell how many there are that they may not see.
+    # Random, because a number would show people how many views there are that they may not see.
     return get_random_string(10)
 
 
 class Page(models.TextChoices):
-    """The pages whose questions are saved, by the names of their routes."""
+    """The pages whose questions can be saved, by the names of their routes."""
 
     EXPLORE = "explore"
     COMPARE = "compare"
 
 
 class SavedView(models.Model):
-    """question: its parameters as an address of its page has them, without where a table goes on. is_shared: with
-    everybody who may see the state; otherwise it is its owner's alone."""
+    """question: the query parameters of its page, without the position in a table. is_shared: with everyone who may
+    see the whole state; otherwise only its owner sees it."""
 
     id = models.CharField(primary_key=True, max_length=20, default=new_id, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="saved_views")
@@ -51,6 +51,6 @@ class SavedView(models.Model):
 
     @property
     def address(self) -> str:
-        """Where its question is answered."""
+        """The address of the page that answers its question."""
         parts = urlencode({**self.question, "view": self.pk}, doseq=True)
         return f"{reverse(f'dashboard:{self.page}', args=[self.state])}?{parts}"

@@ -1,4 +1,4 @@
-"""Which saved views a person sees: own ones, and those that others share, of states that the person may see."""
+"""The saved views that a person sees: their own, and those that others share, of states that they may see."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tidegauge.webapp.console.saved_views.models import SavedView
 def visible_views(user: Any, visible: Visible) -> QuerySet[SavedView]:
     """Return the views with their owners, the person's own first.
 
-    Name and question of a view may quote any key, so a person who is restricted to a key prefix sees own views alone.
+    A person restricted to a key prefix sees only their own views, because names and questions may quote any key.
     """
     own = Q(owner=user)
     found = SavedView.objects.filter(own if visible.scope.key_prefix else own | Q(is_shared=True))
@@ -22,7 +22,7 @@ def visible_views(user: Any, visible: Visible) -> QuerySet[SavedView]:
 
 
 def views_with(text: str, user: Any, visible: Visible) -> QuerySet[SavedView]:
-    """Return the views whose names, or the names of their states, have all words of a text."""
+    """Return the views that have every word of a text in their name or in the name of their state."""
     found = visible_views(user, visible)
     for word in text.split():
         found = found.filter(Q(name__icontains=word) | Q(state__icontains=word))

@@ -1,4 +1,4 @@
-"""Writes of saved views, each with an entry of the audit log."""
+"""Creates, changes and deletes saved views, each with an entry in the audit log."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ def create_view(
     with _only_writer(owner):
         _check_name(owner, name)
         if owner.saved_views.count() >= MOST_OF_A_PERSON:
-            raise SavedViewError(f"you have {MOST_OF_A_PERSON} saved views, and may not have more; delete one first")
+            raise SavedViewError(f"you already have {MOST_OF_A_PERSON} saved views, the most allowed; delete one first")
         view = SavedView.objects.create(
             owner=owner, state=state, page=page, question=dict(question), name=name, is_shared=is_shared
         )
@@ -61,7 +61,7 @@ def rename_state(*, conn: psycopg.Connection, old: str, new: str, **_: Any) -> N
 
 @contextmanager
 def _only_writer(owner: User) -> Iterator[None]:
-    """Let the requests of one person wait for each other, so that a check holds until its write."""
+    """Let only one request of a person write at a time, so that what it checked still holds when it writes."""
     with transaction.atomic():
         User.objects.select_for_update().get(pk=owner.pk)
         yield
@@ -69,11 +69,11 @@ def _only_writer(owner: User) -> Iterator[None]:
 
 def _check_name(owner: User, name: str, but: SavedView | None = None) -> None:
     if owner.saved_views.filter(name=name).exclude(pk=but and but.pk).exists():
-        raise SavedViewError(f"you have a view named {name!r}; choose another name, or replace that view")
+        raise SavedViewError(f"you already have a view named {name!r}; choose another name, or replace that view")
 
 
 def _update(view: SavedView, **values: Any) -> None:
-    # One that was deleted meanwhile stays so.
+    # Not save(), because that would insert a view again that was deleted meanwhile.
     SavedView.objects.filter(pk=view.pk).update(**values, changed_at=timezone.now())
 
 

@@ -47,8 +47,8 @@ class TestCommands:
         filled.die()
         stopped = text(operator.get(PAGE))
 
-        assert running.count("Refused now: the driver of flights is running: stop it first.") == 3
-        assert "Refused now" not in stopped
+        assert running.count("Not possible now: the driver of flights is running: stop it first.") == 3
+        assert "Not possible now" not in stopped
 
     def test_a_state_with_a_changelog_is_audited_by_a_worker(self, filled, operator):
         page = operator.get(PAGE).content.decode()
@@ -63,10 +63,10 @@ class TestRewind:
         page = operator.get(PAGE, {"to": "1"})
 
         shown = text(page)
-        assert "1 batch of 1,000 rows is taken back, and 0 dead letters with it." in shown
+        assert "1 batch with 1,000 rows will be taken back, and 0 dead letters with it." in shown
         assert "State 'flights_by_carrier': goes back by its changelog" in shown
         assert "State 'totals': goes back by the previous versions in its rows" in shown
-        assert "Refused now" not in shown
+        assert "Not possible now" not in shown
         assert commands(page)[1:3] == [
             "tidegauge pipelines rewind flights --to 1 --dry-run",
             "tidegauge pipelines rewind flights --to 1",
@@ -86,7 +86,7 @@ class TestRewind:
 
         shown = text(operator.get(PAGE, {"to": to}))
 
-        assert "Refused now:" in shown
+        assert "Not possible now:" in shown
         assert reason.lower() in shown.lower()
 
     def test_it_touches_nothing(self, filled, operator):
@@ -111,8 +111,8 @@ class TestProgress:
             during = operator.get(PAGE, {"v": version}, headers=headers)
 
         assert (before.status_code, during.status_code) == (204, 200)
-        assert "Rebuild of flights_by_carrier is under way , on host" in text(during)
-        assert "is under way" not in text(operator.get(PAGE))
+        assert "Rebuild of flights_by_carrier is running on host" in text(during)
+        assert "is running on host" not in text(operator.get(PAGE))
 
     def test_a_reprocess_shows_beside_the_states_that_are_served(self, reprocessing, operator):
         reprocessing.report("running", pending={"count": 0, "unit": "files", "oldest": None})
@@ -121,7 +121,7 @@ class TestProgress:
 
         assert re.search(r"Served now running 1 — [\d.,]+ 0 files Reprocessed running 1 40 20 2 files", text(page))
         assert commands(page)[0] == "tidegauge run_pipeline flights --abort-reprocess"
-        assert "Refused now: it runs: stop its process first." in text(page)
+        assert "Not possible now: it runs: stop its process first." in text(page)
 
     def test_a_reprocess_that_failed_can_be_continued(self, reprocessing, operator):
         driver_status.report(reprocessing.conn, "flights@reprocess", "failed", "out of disk")

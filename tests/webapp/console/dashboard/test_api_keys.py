@@ -171,4 +171,4 @@ class TestRevoking:
         confirm(keeper, f"/keys/{key.pk}/revoke")
 
         assert keeper.get("/keys/999999/revoke").status_code == 404
-        assert "is revoked already." in text(keeper.get(f"/keys/{key.pk}/revoke", follow=True))
+        assert "is already revoked." in text(keeper.get(f"/keys/{key.pk}/revoke", follow=True))

@@ -376,7 +376,7 @@ def test_the_request_of_the_api_panel_runs_in_place(flights, page, query, status
     page.goto(f"{STATE}{query}")
     page.get_by_role("button", name="Run").click()
 
-    answer = page.get_by_role("dialog", name="Answer")
+    answer = page.get_by_role("dialog", name="Response")
     expect(answer.get_by_role("status")).to_contain_text("200 OK")
     expect(answer.locator("pre")).to_contain_text(f'"{status}": [')
     page.keyboard.press("Escape")

@@ -170,7 +170,7 @@ def test_a_series_that_cannot_be_read_says_so(paused, page):
 
     page.goto(PIPELINE)
 
-    expect(page.locator("#chart-rate .no-values")).to_have_text("The series cannot be read at present.")
+    expect(page.locator("#chart-rate .no-values")).to_have_text("The series cannot be read right now.")
 
 
 def test_the_newest_version_of_a_key_holds_until_now(flights, page):

@@ -76,9 +76,9 @@ def test_keys_come_from_the_explorer_or_are_typed(filled, reader):
     ("asked", "said"),
     [
         ({"key": "EWR"}, "'EWR': "),
-        ({"key": [f"EWR,C{n}" for n in range(8)]}, "8 keys are more than the 7 that can be compared"),
+        ({"key": [f"EWR,C{n}" for n in range(8)]}, "8 keys are more than the 7 that can be compared; leave some out"),
         (TWO | {"than": "7"}, "batch 7"),
-        (TWO | {"than": "soon"}, "'soon' is neither the number of a batch nor a time"),
+        (TWO | {"than": "soon"}, "'soon' is neither a batch number nor a time"),
     ],
 )
 def test_what_cannot_be_compared_is_said(filled, reader, asked, said):

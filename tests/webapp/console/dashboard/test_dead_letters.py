@@ -134,7 +134,7 @@ class TestGroups:
         page = reader.get("/pipelines/flights/dead-letters").content.decode()
 
         assert page.count('class="trend"') == 3
-        assert "At most 2 letters in one of 24 equal steps of the time" in page
+        assert "At most 2 letters in each of 24 equal time steps" in page
 
     def test_further_pages_have_no_groups(self, letters, reader):
         assert "By reason" not in text(reader.get("/pipelines/flights/dead-letters?before=3.999999"))
@@ -174,10 +174,10 @@ class TestReplay:
         letters.finish(batch)
         ended = text(operator.get("/pipelines/flights/dead-letters"))
 
-        assert "Requested: replay of 2 dead letters, in a batch of their own." in text(asked)
+        assert "Replay requested: 2 dead letters, in a batch of their own." in text(asked)
         assert "Last replay: 2 letters, requested by reader" in waiting
-        assert "2 wait for the next batch of the driver." in waiting
-        assert "1 are counted, the last in batch 4 . 1 are dead letters still." in ended
+        assert "2 wait for the driver's next batch." in waiting
+        assert "1 were counted, the last in batch 4 . 1 are still dead letters." in ended
 
     def test_a_refusal_says_why(self, letters, operator):
         letters.die()

@@ -87,16 +87,14 @@ def test_a_time_names_the_newest_batch_of_then(filled, reader):
     assert "EWR · C00 100 12.50 140" in text(reader.get(EXPLORE, {"as_of": "2026-11-01T12:00"}))
     assert "EWR · C00 100 12.50 140" in text(reader.get(EXPLORE, {"as_of": "1"}))
     earlier = text(reader.get(EXPLORE, {"as_of": "2026-11-01T09:00"}))
-    assert "No batch of 2026-11-01 09:00:00 UTC or earlier is known; give a later time." in earlier
-    assert "'yesterday' is neither the number of a batch nor a time" in text(
-        reader.get(EXPLORE, {"as_of": "yesterday"})
-    )
+    assert "No batch at 2026-11-01 09:00:00 UTC or earlier is known; give a later time." in earlier
+    assert "'yesterday' is neither a batch number nor a time" in text(reader.get(EXPLORE, {"as_of": "yesterday"}))
 
 
 def test_what_cannot_be_asked_is_said(filled, reader):
     assert "no column 'nothing'" in text(reader.get(EXPLORE, {"where": "nothing>1"}))
     assert "is not a condition such as flights>1000" in text(reader.get(EXPLORE, {"where": "flights"}))
-    assert "No key meets the filter." in text(reader.get(EXPLORE, {"where": "flights>100000"}))
+    assert "No keys match the filter." in text(reader.get(EXPLORE, {"where": "flights>100000"}))
 
 
 def test_a_state_without_key_columns_has_one_row(filled, reader):

@@ -90,7 +90,7 @@ class TestFilter:
     def test_it_takes_part_of_any_name(self, recorded, reader):
         assert states(reader, "?q=/INPUT") == ["flights_by_carrier"]
         assert states(reader, "?q=totals") == ["flights_by_carrier", "totals"]
-        assert "Nothing of that filter." in text(reader.get("/lineage?q=nowhere"))
+        assert "Nothing matches the filter." in text(reader.get("/lineage?q=nowhere"))
 
     def test_around_a_pipeline_are_its_states_and_their_neighbours(self, recorded, filled, reader):
         filled.conn.execute("INSERT INTO tidegauge.pipeline (name) VALUES ('other')")

@@ -98,7 +98,7 @@ class TestMaintenancePage:
         page = text(reader.get("/maintenance"))
 
         assert "No worker is alive." not in text(alive)
-        assert "No worker is alive. Runs that are requested or scheduled wait until one is" in page
+        assert "No worker is alive. Requested and scheduled runs wait until a worker starts" in page
         assert re.search(r"Compact all states every hour — no worker ", page)
 
     def test_runs_come_in_pages(self, filled, reader, monkeypatch):

@@ -85,7 +85,7 @@ class TestPipelinePage:
         for path in ("/pipelines/flights/", "/pipelines/flights/dead-letters"):
             page = text(reader.get(path))
             assert "a.jsonl:3 batch 3 " in page
-            assert "not JSON You lack the permission to view the input." in page
+            assert "not JSON You do not have permission to view the input." in page
             assert "<raw>" not in page
 
     def test_more_dead_letters_than_shown_link_to_all(self, filled, reader):
@@ -107,7 +107,7 @@ class TestPipelinePage:
     def test_a_failed_driver_shows_its_message(self, filled, reader):
         filled.report("failed", "cannot read <input>")
 
-        assert "The pipeline failed. It is not tried again. " in text(reader.get("/pipelines/flights/"))
+        assert "The pipeline failed. It will not be retried. " in text(reader.get("/pipelines/flights/"))
 
     def test_a_driver_that_restarts_shows_the_reason_the_failures_and_the_next_try(self, filled, reader):
         filled.fail("no <disk>", 3, datetime.now(UTC) + timedelta(seconds=30.5))
@@ -253,7 +253,7 @@ class TestStatePage:
         second = reader.get(following(first))
         third = reader.get(following(second))
 
-        assert "None of them meets the filter" in text(first)
+        assert "None of them match the filter" in text(first)
         assert [keys(page) for page in (first, second, third)] == [[], ['["EWR", "C29"]'], ['["JFK", "C29"]']]
         assert following(third) is None
 
@@ -261,7 +261,7 @@ class TestStatePage:
         page = text(reader.get("/states/flights_by_carrier/?where=flights>many"))
 
         assert "flights is bigint and takes a whole number in its range, got 'many'" in page
-        assert "No entry meets carrier=x" in text(reader.get("/states/flights_by_carrier/?where=carrier=x"))
+        assert "No entries match carrier=x" in text(reader.get("/states/flights_by_carrier/?where=carrier=x"))
 
     def test_an_earlier_batch_is_shown_where_a_changelog_has_it(self, filled, reader):
         page = text(reader.get("/states/flights_by_carrier/?as_of=1&q=C00"))

@@ -32,7 +32,7 @@ def test_every_page_has_it(filled, admin_client, address):
 
     failed = admin_client.get(address)
 
-    assert strip(well) == "No problems of 1 pipeline"
+    assert strip(well) == "No problems in 1 pipeline"
     assert strip(failed) == "1 failed of 1 pipeline"
     assert title(failed) == f"1 failed — {title(well)}"
 

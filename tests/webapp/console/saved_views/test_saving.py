@@ -66,7 +66,7 @@ class TestSaving:
         ("page", "reason"),
         [
             (f"{EXPLORE}?where=nothing%3E1", "no column 'nothing'"),
-            (f"{EXPLORE}?as_of=yesterday", "'yesterday' is neither the number of a batch nor a time"),
+            (f"{EXPLORE}?as_of=yesterday", "'yesterday' is neither a batch number nor a time"),
             (f"{STATE}/compare", "There is no key to compare; add one first."),
             (f"{STATE}/compare?key=EWR", "'EWR'"),
         ],
@@ -76,7 +76,7 @@ class TestSaving:
 
         refused = reader.post(f"{path}/save?{query}", {"name": "Busiest"}, follow=True)
 
-        assert "The view is not saved." in text(refused)
+        assert "The view was not saved." in text(refused)
         assert reason in text(refused)
         assert not SavedView.objects.exists()
         assert f"{path}/save".encode() not in reader.get(page).content
@@ -87,7 +87,7 @@ class TestSaving:
             (" ", "This field is required."),
             ("x" * 81, "at most 80 characters"),
             ("a\x07b", "Use a name without control characters"),
-            ("Busiest", "You have a view named 'Busiest'; choose another name, or replace that view"),
+            ("Busiest", "You already have a view named 'Busiest'; choose another name, or replace that view"),
         ],
     )
     def test_a_name_that_cannot_be_is_refused(self, filled, reader, saved, name, reason):
@@ -106,7 +106,7 @@ class TestSaving:
 
         refused = text(reader.post(f"{EXPLORE}/save", {"name": "Second"}))
 
-        assert "You have 1 saved views, and may not have more; delete one first" in refused
+        assert "You already have 1 saved views, the most allowed; delete one first" in refused
 
     def test_a_state_that_does_not_exist_has_no_form(self, filled, reader):
         assert reader.get("/states/nothing/explore/save").status_code == 404
@@ -146,7 +146,7 @@ class TestChanging:
 
         view.refresh_from_db()
         assert view.question == {"key": ['["EWR", "C01"]']}
-        assert "The view Busiest stays as it was. There is no key to compare; add one first." in text(refused)
+        assert "The view Busiest was not changed. There is no key to compare; add one first." in text(refused)
 
     def test_a_question_without_an_answer_leaves_it_as_it_was(self, filled, reader, saved):
         view = saved(GROUPED)
@@ -155,7 +155,7 @@ class TestChanging:
 
         view.refresh_from_db()
         assert view.question == {"group": ["origin"], "order": "-flights"}
-        assert "The view Busiest stays as it was. " in text(refused)
+        assert "The view Busiest was not changed. " in text(refused)
 
     def test_it_is_deleted_after_a_question(self, filled, reader, saved):
         view = saved(EXPLORE)
@@ -199,7 +199,7 @@ class TestWhatIsGone:
 
         page = reader.get(view.get_absolute_url(), follow=True)
 
-        said = "Not all of the view Busiest is shown. The state no longer has lost , old , which the view names."
+        said = "The view Busiest is only partly shown. The state no longer has lost , old , which the view names."
         assert said in text(page)
         assert b"Replace view" in page.content
 

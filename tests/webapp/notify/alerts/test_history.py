@@ -185,8 +185,8 @@ class TestOnThePage:
         page = reader.get("/pipelines/flights/?range=1h")
 
         assert self.bars(page) == [("bad", pytest.approx(258, abs=2)), ("good", pytest.approx(500, abs=2))]
-        assert "Status over time running 30 min · failed 15 min · not looked at 14 min" in text(page)
-        assert "failed not known its driver has given up" in text(page)
+        assert "Status over time running 30 min · failed 15 min · not checked 14 min" in text(page)
+        assert "failed unknown its driver has given up" in text(page)
 
     def test_a_verdict_of_now_is_shown_before_it_is_recorded(self, filled, reader):
         record_verdicts(queries.pipelines(), timezone.now() - timedelta(seconds=90))
@@ -208,7 +208,7 @@ class TestOnThePage:
         assert "ABC" not in text(page)
 
     def test_without_a_history_it_says_what_records_one(self, filled, reader):
-        assert "Nothing is recorded of this time. A worker with a schedule" in text(reader.get("/pipelines/flights/"))
+        assert "Nothing was recorded in this range. A worker with a schedule" in text(reader.get("/pipelines/flights/"))
 
 
 class TestTheSchedule:

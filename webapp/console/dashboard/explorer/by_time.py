@@ -1,4 +1,4 @@
-"""A state keyed by a time, over that time: the entries that meet a question, folded by this part of their key."""
+"""Charts of a state with a time in its key: the entries that match a question, folded by this time."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,12 +17,12 @@ from tidegauge.webapp.console.dashboard.time_charts import MOST_LINES, Chart
 
 MOST_CHARTS = 4
 MOST_TIMES = 1_000
-# After so long a page that is open reads the charts again, if there was a commit.
+# An open page reads the charts again after this time, if there was a commit.
 AGAIN_SECONDS = 10
 
 
 def time_part(spec: StateSpec, question: Question) -> str:
-    """Return the part of the key to draw by; empty if there is none, or if the question groups by others."""
+    """Return the key column of the time axis; empty if there is none, or if the question groups by others."""
     times = [name for name, sql_type in spec.key.items() if sql_type == "timestamptz"]
     return times[0] if times and spec.measures and question.group in ((), (times[0],)) else ""
 
@@ -48,7 +48,7 @@ def series_by_time(reader: Reader, question: Question, prefix: Key, as_of: int |
 
 
 def series_of(spec: StateSpec, question: Question, snapshot: Snapshot) -> dict[str, Any]:
-    """Return the series of all groups by the time, in any order."""
+    """Return the series of all groups by time. snapshot: the groups, in any order."""
     times, groups = [], []
     for at, group in sorted(((_time(group), group) for group in snapshot.parsed()), key=itemgetter(0))[-MOST_TIMES:]:
         times.append(at)
@@ -77,7 +77,7 @@ def _number(value: Any) -> float | None:
 
 
 def _window(times: Sequence[datetime]) -> dict[str, Any]:
-    """Return the range of the axis: of the times, and as much after the last as the least between two of them."""
+    """Return the range of the axis: from the first time to one step after the last. A step is the least gap."""
     if not times:
         times = [datetime.now(UTC)]
     step = min((after - before for before, after in pairwise(times)), default=timedelta(hours=1))

@@ -1,6 +1,6 @@
 """The columns of the explorer: one for each measure, and for quantiles one for each of their probabilities.
 
-Counts of distinct values are estimates: they are shown with the bounds of 95 of 100 estimates.
+Distinct counts are estimates, so they are shown with bounds, which contain the true count in 95 of 100 cases.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from tidegauge.webapp.core.writing import number
 
 @dataclass(frozen=True)
 class Column:
-    """measure: its name, or `value` of a state of JSON values. member: of its value; empty for the whole value.
+    """measure: its name, or `value` for a state of JSON values. member: the member of its value; empty for all of it.
 
-    estimate: the aggregator, where its numbers are estimates. is_number: whether it can be compared and drawn.
+    estimate: the aggregator, if its numbers are estimates. is_number: whether it can be compared and drawn.
     """
 
     measure: str
@@ -30,7 +30,7 @@ class Column:
     is_number: bool = False
 
     def of(self, value: Any) -> Any:
-        """Return what this column has of the value of an entry; None where there is none."""
+        """Return the part of an entry's value that this column shows; None if there is none."""
         if not isinstance(value, dict):
             return value
         found = value.get(self.measure)
@@ -49,7 +49,7 @@ class Column:
 
 
 def columns(spec: StateSpec, measures: Sequence[str]) -> list[Column]:
-    """measures: names of them; `value` for a state of JSON values."""
+    """measures: their names; `value` for a state of JSON values."""
     return [column for measure in measures for column in _of_measure(spec, measure)]
 
 

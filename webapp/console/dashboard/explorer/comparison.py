@@ -1,4 +1,4 @@
-"""Keys beside each other: their values at one batch or at two, and over time."""
+"""Compares keys side by side: their values at one batch or at two, and over time."""
 
 import json
 from bisect import bisect_right
@@ -28,8 +28,8 @@ MOST_CHARTS = 6
 
 @dataclass(frozen=True)
 class Comparison:
-    """keys: typed. measures: those shown; empty for all. as_of, than: a batch or a time, as typed; `as_of` empty for
-    the latest batch, `than` for none to compare with."""
+    """keys: typed. measures: those shown; empty for all. as_of, than: a batch or a time, as typed. An empty `as_of`
+    means the latest batch, an empty `than` no comparison with another batch."""
 
     keys: tuple[Key, ...] = ()
     measures: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Comparison:
                 raise KeyShapeError(f"{line.text[:80]!r}: {line.error}")
         keys = tuple(dict.fromkeys(line.key for line in lines if line.key is not None))
         if len(keys) > MOST_KEYS:
-            raise KeyShapeError(f"{len(keys)} keys are more than the {MOST_KEYS} that can be compared")
+            raise KeyShapeError(f"{len(keys)} keys are more than the {MOST_KEYS} that can be compared; leave some out")
         return cls(
             keys,
             some_of(list(spec.measures), asked.getlist("measures")),
@@ -65,7 +65,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Cell:
-    """then, change: of the batch that is compared with; empty without one."""
+    """now: the value. then: at the batch compared with. change: from then to now. Both are empty without that batch."""
 
     now: str | SafeString
     then: str | SafeString = ""
@@ -74,7 +74,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Compared:
-    """keys: as in JSON, each with its status. rows: label of a column, and a cell for each key."""
+    """keys: as in JSON, each with its status. rows: the label of a column, and a cell for each key."""
 
     keys: list[tuple[list[Any], str]]
     rows: list[tuple[str, list[Cell]]]
@@ -112,7 +112,7 @@ def charts(comparison: Comparison, spec: StateSpec) -> list[Chart]:
 
 
 def series_together(reader: Reader, comparison: Comparison, span: TimeRange) -> dict[str, Any]:
-    """Return the series of all keys at common times, named by the place of the key and the measure."""
+    """Return the series of all keys at common times, named by the index of the key and the measure."""
     measures = list(dict.fromkeys(column.measure for column in comparison.shown(reader.spec) if column.is_number))
     found = [series_of(reader, key, measures, span)[1] for key in comparison.keys]
     times = sorted({at for each in found for at in each["times"]})

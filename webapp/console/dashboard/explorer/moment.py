@@ -1,4 +1,4 @@
-"""The batch that people name by its number, or by a time: then it is the newest one of that time."""
+"""Finds the batch that people name by its number, or by a time, which means the newest batch at that time."""
 
 from tidegauge.webapp.catalog.batches import batch_at
 from tidegauge.webapp.catalog.queries import PipelineStatus
@@ -7,11 +7,11 @@ from tidegauge.webapp.console.dashboard.time_charts import moment_of
 
 
 class UnknownMomentError(Exception):
-    """A text is neither a batch nor a time, or no batch is known of that time."""
+    """A text is neither a batch nor a time, or no batch is known at that time."""
 
 
 def batch_of(text: str, pipeline: PipelineStatus) -> int | None:
-    """Return the number of the batch; None for the latest one, which is what an empty text means."""
+    """Return the number of the batch; None for an empty text, which means the latest one."""
     if not text:
         return None
     number = whole_number(text)
@@ -19,8 +19,8 @@ def batch_of(text: str, pipeline: PipelineStatus) -> int | None:
         return number
     moment = moment_of(text)
     if moment is None:
-        raise UnknownMomentError(f"{text!r} is neither the number of a batch nor a time such as 2026-11-23T10:00Z")
+        raise UnknownMomentError(f"{text!r} is neither a batch number nor a time such as 2026-11-23T10:00Z")
     found = batch_at(pipeline, moment)
     if found is None:
-        raise UnknownMomentError(f"no batch of {moment:%Y-%m-%d %H:%M:%S} UTC or earlier is known; give a later time")
+        raise UnknownMomentError(f"no batch at {moment:%Y-%m-%d %H:%M:%S} UTC or earlier is known; give a later time")
     return found

@@ -1,6 +1,6 @@
 """The question of the explorer: what its address asks about the keys of one state.
 
-Invalid parts of an address are ignored, except for those that a reader refuses with a reason that the page shows.
+Invalid parts of an address are ignored, except for those that the reader refuses; the page then shows the reason.
 """
 
 import json
@@ -61,22 +61,22 @@ class Question(OrderedQuery):
 
     @property
     def is_search(self) -> bool:
-        """Whether more is read than is shown, as for a search of the API."""
+        """Whether more is read than is shown, so that the limit of concurrent searches applies, as in the API."""
         return bool(self.where or self.order or self.group)
 
     @property
     def conditions(self) -> list[Filter]:
-        """Raises FilterError for what is not a condition."""
+        """Raises FilterError for an invalid condition."""
         return [Filter.parse(text) for text in self.where]
 
     def shown_measures(self, spec: StateSpec) -> list[str]:
-        """Return the measures of the table's columns; the one that orders is always one of them."""
+        """Return the measures of the table's columns; the one that the table is sorted by is always included."""
         chosen = list(self.measures) or list(spec.measures) or ["value"]
         return chosen if self.order_by in (None, *chosen) else [*chosen, self.order_by or ""]
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of an address that asks this."""
+        """The query parameters that ask this question."""
         names = ("prefix", "where", "group", "order", "limit", "as_of", "after", "n", "view")
         parts = {name: getattr(self, name) for name in names}
         parts["measures"] = ",".join(self.measures)
@@ -97,7 +97,7 @@ class Question(OrderedQuery):
 
 
 def some_of(names: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
-    """Return those names that are asked for, by one value or several with commas between; empty for all of them."""
+    """Return the names that are asked for, in one value or several, separated by commas; empty if all of them are."""
     wanted = {name for text in asked for name in text.split(",")}
     chosen = tuple(name for name in names if name in wanted)
     return () if len(chosen) == len(names) else chosen

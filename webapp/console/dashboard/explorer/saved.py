@@ -1,4 +1,4 @@
-"""Saved views of the explorer: what is stored of a question, and what a page shows of the views of a state."""
+"""Saved views of the explorer: which parts of a question are stored, and which views the page of a state shows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 from tidegauge.webapp.console.saved_views.models import Page, SavedView
 from tidegauge.webapp.console.saved_views.selectors import visible_views
 
-# On the page of a state; all are on a page of their own.
+# Views shown on the page of a state; the page of saved views lists all.
 MOST_SHOWN = 8
 
 WORDS = {
@@ -37,16 +37,16 @@ WORDS = {
 
 
 class UnanswerableError(Exception):
-    """A question cannot be answered, and so is not stored."""
+    """A question cannot be answered, so it is not stored."""
 
 
 @dataclass(frozen=True)
 class SavedViews:
     """The views of a state, as its explorer shows them.
 
-    query: of an address that asks what the page does, which can be saved; None if it cannot. opened: the view that the
-    address names. is_changed: whether the page asks something else. gone: the columns that the view names and the state
-    no longer has. more: whether there are others.
+    query: the query string with which the page's question is saved; None if it cannot be saved. opened: the view that
+    the address names. is_changed: whether the page now asks another question. gone: the columns that the view names and
+    the state no longer has. more: whether there are more views.
     """
 
     query: str | None
@@ -76,13 +76,14 @@ def saved_views(
 
 
 def stored(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is stored of the parameters of a page: not where a table goes on, and no view."""
+    """Return the parameters of a page that are stored: all but the position in a table and the opened view."""
     parts = {name: part for name, part in asked.items() if name not in ("after", "n", "view")}
+    # Lists, because this is compared with a stored question, which went through JSON.
     return {name: list(part) if isinstance(part, tuple) else part for name, part in parts.items()}
 
 
 def question_to_store(request: HttpRequest, page: Page, spec: StateSpec, pipeline: PipelineStatus) -> dict[str, Any]:
-    """Return what is stored of the question of an address. Raises UnanswerableError with the reason."""
+    """Return the parameters to store for the question of a request. Raises UnanswerableError with the reason."""
     try:
         return stored((_comparison if page == Page.COMPARE else _exploration)(request, spec, pipeline))
     except (*REFUSED, OutsideError, UnknownMomentError) as error:
@@ -108,9 +109,9 @@ def _comparison(request: HttpRequest, spec: StateSpec, pipeline: PipelineStatus)
 
 
 def gone_columns(question: Mapping[str, Any], spec: StateSpec) -> list[str]:
-    """Return the columns that a stored question shows, groups by or is ordered by, and the state does not have.
+    """Return the columns that a stored question shows, groups by or is ordered by, but that the state does not have.
 
-    Those of a condition are not among them: the page refuses the question, and names them.
+    Those of conditions are not included, because the page refuses such a question and names them.
     """
     named: list[tuple[str, Collection[str]]] = [
         *((name, spec.measures) for name in str(question.get("measures", "")).split(",")),
@@ -121,7 +122,7 @@ def gone_columns(question: Mapping[str, Any], spec: StateSpec) -> list[str]:
 
 
 def summary(question: Mapping[str, Any]) -> list[str]:
-    """Return what a stored question asks, part by part, in words; none for all keys in key order."""
+    """Describe a stored question in words, one text for each part; empty for all keys in key order."""
     parts = [f"keys from {question['prefix']}"] if "prefix" in question else []
     parts += question.get("where", [])
     if "key" in question:

@@ -1,4 +1,4 @@
-"""The table of the explorer: the entries that meet its question, with the columns that it names."""
+"""The table of the explorer: the entries that match its question, with the columns that it names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tidegauge.webapp.console.dashboard.entries import end_of_page
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
 from tidegauge.webapp.console.dashboard.explorer.question import Question
 
-# How many keys a group has; a name that no measure can have.
+# The column with the number of keys of a group. No measure can have this name.
 KEYS = "number of keys"
 
 
@@ -34,7 +34,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Row:
-    """cells: of each column, written here, as a template takes 20 µs for each. address: of the entries of a group."""
+    """cells: their HTML, written here because a template takes 20 µs for each. address: of the entries of a group."""
 
     key: list[Any]
     cells: SafeString

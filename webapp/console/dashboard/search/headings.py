@@ -1,6 +1,6 @@
-"""Headings of the documentation, which the search finds: read from docs/, or in a wheel from the index made of it.
+"""Headings of the documentation for the search: read from docs/, or in a wheel from an index that was made from it.
 
-hatch_build.py loads this file alone to make the index, so it imports nothing of the project.
+hatch_build.py loads only this file to make the index, so it must not import the project.
 """
 
 import json
@@ -28,7 +28,7 @@ class Heading(NamedTuple):
 
 @cache
 def headings() -> list[Heading]:
-    """Return the headings of the documentation of this version; none where neither docs nor index is there."""
+    """Return the headings of this version's documentation; none if there is neither a docs folder nor an index."""
     if INDEX.exists():
         return [Heading(*each) for each in json.loads(INDEX.read_text())]
     return list(read(DOCS))

@@ -1,7 +1,7 @@
-"""Search for keys: those that a text names, or begins, in many states.
+"""Searches many states for the keys that a text names, or that begin with it.
 
-Each state is asked by its primary key for the keys that begin so, so a search costs a page of a few entries per state,
-whatever the number of its rows; a state outside the database is asked only for a whole key.
+Each state reads a range of its primary key, so a search costs a page of a few entries per state, however many rows it
+has. A state outside the database is asked only for whole keys, because its store has no order by key.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,10 +24,10 @@ from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.console.dashboard.pasted import pasted_prefix
 
-# One statement each, of about a millisecond.
+# States per search. Each takes one statement of about a millisecond.
 MOST_STATES = 50
 
-# Behind every text that begins with the same characters, in the order of the primary key.
+# Appended to a text, it sorts after all texts that begin with it, in the order of the primary key.
 LAST_CHARACTER = "\U0010ffff"
 
 NOT_READ = (BackendUnavailable, FindingError, MovedOnError, UnknownStateError)
@@ -43,7 +43,7 @@ class FoundKey:
 
 @dataclass(frozen=True)
 class FoundKeys:
-    """looked_in: the number of states that were asked, of all that there are."""
+    """looked_in: how many of the states were searched."""
 
     keys: list[FoundKey]
     looked_in: int
@@ -55,9 +55,9 @@ class FoundKeys:
 
 
 def find_keys(text: str, specs: Sequence[StateSpec], scope: KeyScope, limit: int) -> FoundKeys:
-    """Return keys that begin with a text, which is written as a pasted key; whole keys of the text come first.
+    """Return keys that begin with a text, which is written like a pasted key; keys that equal it come first.
 
-    A text that begins with the name of a state is looked up in that state alone.
+    If the text begins with the name of a state, only that state is searched.
     """
     name, _, rest = text.partition(" ")
     named = [spec for spec in specs if spec.name == name and rest.strip()]
@@ -71,7 +71,7 @@ def find_keys(text: str, specs: Sequence[StateSpec], scope: KeyScope, limit: int
 
 
 def _keys(spec: StateSpec, text: str, scope: KeyScope, limit: int) -> Iterator[FoundKey]:
-    # What does not fit the columns of this state may fit those of another.
+    # Suppressed, because a text that does not fit this state may fit others, and one failed state must not stop all.
     with suppress(KeyShapeError, OutsideError, *NOT_READ):
         parts = pasted_prefix(text, spec)
         within = scope.check_prefix(spec, _whole(spec, parts))
@@ -80,7 +80,7 @@ def _keys(spec: StateSpec, text: str, scope: KeyScope, limit: int) -> Iterator[F
 
 
 def _whole(spec: StateSpec, parts: Key) -> Key:
-    """Return the parts that a key must have as they are; a text at the end may be the beginning of one."""
+    """Return the parts that a key must match exactly; a text at the end may be the beginning of a part."""
     return parts[:-1] if _ends_in_text(spec, parts) else parts
 
 

@@ -1,4 +1,4 @@
-"""Results of a search that are pages, or pages on which an action is confirmed."""
+"""Search results that are pages, among them those on which an action is taken."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from tidegauge.webapp.console.dashboard.search.headings import headings
 
 @dataclass(frozen=True)
 class Result:
-    """title: its name. note: what it is, or where. more: words that it is found by beside those."""
+    """title: its name. note: what it is, or where. more: further words by which it is found."""
 
     title: str
     note: str
@@ -36,7 +36,7 @@ class Result:
 
 
 def actions(request: HttpRequest, pipelines: Iterable[dict[str, Any]], states: Sequence[StateSpec]) -> Iterator[Result]:
-    """Yield what the user may do, as links to the pages on which it is done."""
+    """Yield the actions that the user may take, as links to the pages for them."""
     may, scope = request.user.has_perm, key_scope(request)
     if scope.is_unrestricted and may(STEER_PIPELINES):
         for row in pipelines:
@@ -88,7 +88,7 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
 
 
 def documentation() -> Iterator[Result]:
-    """Yield the sections of the documentation, where it is known where its site is."""
+    """Yield the sections of the documentation, if the address of its site is set."""
     if settings.TIDEGAUGE_DOCS_URL:
         for heading in headings():
             note = "documentation" if heading.title == heading.page else heading.page

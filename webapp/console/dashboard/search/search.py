@@ -1,6 +1,6 @@
 """Search over what a user may see: pipelines, states, saved views, keys, batches, actions, pages, documentation.
 
-It reads the catalog, and batches and keys by their primary keys: it costs the same whatever the number of rows.
+It reads the catalog, and batches and keys by primary key, so its cost does not depend on the number of rows.
 """
 
 import re
@@ -22,11 +22,11 @@ from tidegauge.webapp.console.dashboard.templatetags.dashboard import key_addres
 from tidegauge.webapp.console.saved_views.selectors import views_with
 
 MOST_CHARACTERS = 200
-# Of each group.
+# Results per group.
 MOST_RESULTS = 6
 MOST_VIEWS = 100
 
-# Before the number of a batch these say nothing.
+# Words before a batch number that are ignored.
 BATCH_WORDS = {"batch", "txid", "#"}
 
 NOT_WORDS = re.compile(r"[\W_]+")
@@ -34,7 +34,7 @@ NOT_WORDS = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True)
 class Group:
-    """name: heading. more: how many further ones there are; None if that is not known."""
+    """name: heading. more: how many further results there are; None if that is unknown."""
 
     name: str
     results: Sequence[Result]
@@ -42,13 +42,13 @@ class Group:
 
     @property
     def is_named(self) -> bool:
-        """Whether its titles are names and keys, and not words."""
+        """Whether its titles are names or keys rather than words."""
         return self.name in ("Pipelines", "States", "Keys", "Batches")
 
 
 @dataclass(frozen=True)
 class Found:
-    """text: what was searched. note: what was left out."""
+    """text: what was searched for. note: what was left out."""
 
     text: str
     groups: Sequence[Group]
@@ -114,7 +114,7 @@ def _views(text: str, user: Any, visible: Visible) -> Iterable[Result]:
 
 
 def _batches(text: str, pipelines: list[str]) -> list[Result]:
-    """Return the batches of a number, which the name of a pipeline may precede: `flights 123`."""
+    """Return the batches with a number; the name of a pipeline may precede it: `flights 123`."""
     *words, last = [word for word in text.lower().split() if word not in BATCH_WORDS] or [""]
     txid = whole_number(last.removeprefix("#"))
     asked = [name for name in pipelines if all(word in name.lower() for word in words)]
@@ -136,7 +136,7 @@ def _written(key: list[Any]) -> str:
 
 
 def _matching(name: str, text: str, results: Iterable[Result]) -> Group:
-    """return the results that have every word of a text; those whose title it is, or begins, come first."""
+    """Return the results that have every word of a text; titles that equal it, or begin with it, come first."""
     words = text.lower().split()
     found = sorted(
         (each for each in results if all(_has(each.searched, word) for word in words)),
@@ -146,7 +146,7 @@ def _matching(name: str, text: str, results: Iterable[Result]) -> Group:
 
 
 def _has(searched: str, word: str) -> bool:
-    """Return whether a text has a word, or what begins one if it is short: `1` is not in 401."""
+    """Return whether a text contains a word; a short one must begin a word, so that `1` does not find 401."""
     return word in searched if len(word) > 2 else any(part.startswith(word) for part in NOT_WORDS.split(searched))
 
 
@@ -165,7 +165,7 @@ def _cut(name: str, results: list[Result]) -> Group:
 def _note(is_partial: bool, states: int) -> str:
     if not is_partial:
         return ""
-    return f"Keys were looked up in {MOST_STATES} of {states} states. Name a state first to look in it: STATE KEY."
+    return f"Keys were looked up in {MOST_STATES} of {states} states. To search one state, name it first: STATE KEY."
 
 
 PIPELINES = """

@@ -31,13 +31,13 @@ register.filter("retention", time_to_live)
 
 MAX_CHARACTERS = 160
 
-# A range of time, the version that a refresh has, and where a page of older versions ends.
+# Replaced by another range: the former one, the version that the page shows, and the position among older versions.
 NOT_KEPT = ("range", "from", "to", "v", "before")
 
 
 @register.filter
 def commands(message: str) -> SafeString:
-    """Show what a message has between backticks, a command to type, as code."""
+    """Show the parts of a message between backticks, such as commands, as code."""
     parts = enumerate(message.split("`"))
     return format_html_join(
         "", "{}", ((format_html("<code>{}</code>" if place % 2 else "{}", part),) for place, part in parts)
@@ -46,7 +46,7 @@ def commands(message: str) -> SafeString:
 
 @register.filter
 def marked(text: str) -> SafeString:
-    """Show the code and the bold words of a text in Markdown."""
+    """Render the code and the bold words of a Markdown text."""
     marks = ("{}", "<strong>{}</strong>")
     parts = enumerate(text.split("**"))
     return format_html_join("", "{}", ((format_html(marks[place % 2], commands(part)),) for place, part in parts))
@@ -71,7 +71,7 @@ def until(moment: datetime | None) -> str | SafeString:
 
 @register.filter
 def at(moment: datetime | str | None) -> str | SafeString:
-    """A time to the second, in UTC and marked so; the page's script shows it in the reader's time zone."""
+    """A time to the second, marked as UTC; the page's script shows it in the reader's time zone."""
     return _time(moment, "at", "") if moment else "—"
 
 
@@ -167,7 +167,7 @@ def compact(value: Any) -> str:
 
 @register.filter
 def utc_field(moment: datetime) -> str:
-    """A time as the value of a field for one, which has no offset."""
+    """A time in UTC as the value of a field for times, which takes no offset."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
@@ -178,7 +178,7 @@ def as_json(value: Any) -> str:
 
 @register.filter
 def part(value: Any, sql_type: str = "") -> str | SafeString:
-    """One part of a key: a time as lookups write it, in UTC; an empty text is made visible."""
+    """One part of a key: a time in UTC, as in lookups; an empty text as the word `empty`, to make it visible."""
     if sql_type == "timestamptz":
         return _time(value, "key", "")
     if value == "":
@@ -248,7 +248,7 @@ def health(context: Context) -> Strip | None:
 
 @register.simple_tag(takes_context=True)
 def is_restricted(context: Context) -> bool:
-    """Whether pages are closed to the user that need all states: the admin, the list of API keys."""
+    """Whether the user may not open pages that show all states: the admin, the list of API keys."""
     return not key_scope(context["request"]).is_unrestricted
 
 
@@ -269,13 +269,13 @@ def link_measure(request: HttpRequest, key: str, measure: str) -> SafeString:
 
 @register.simple_tag
 def link_range(request: HttpRequest, name: str) -> SafeString:
-    """As `link`, to the same page with the charts of another range of time."""
+    """As `link`, to the same page with the charts of another time range."""
     return link(f"?{urlencode([*kept_parts(request), ('range', name)])}", request.path)
 
 
 @register.simple_tag
 def kept_parts(request: HttpRequest) -> list[tuple[str, str]]:
-    """The parameters of an address that another range of time leaves as they are."""
+    """The query parameters that stay when another time range is chosen."""
     given = ((name, value) for name, values in request.GET.lists() for value in values)
     return [(name, value) for name, value in given if value and name not in NOT_KEPT]
 

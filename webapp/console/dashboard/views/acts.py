@@ -1,4 +1,4 @@
-"""The page of what can be done with a pipeline: commands and their effect now, progress of what is under way."""
+"""The page with the operations on a pipeline: commands and their effect now, and the progress of running ones."""
 
 from hashlib import blake2s
 

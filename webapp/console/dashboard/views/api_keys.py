@@ -1,4 +1,4 @@
-"""API keys: their list, creating one, whose secret is shown once, and revoking one after a confirmation."""
+"""API keys: lists them, creates one and shows its secret once, and revokes one after a confirmation."""
 
 from shlex import quote as in_shell
 
@@ -35,7 +35,7 @@ def api_keys(request):
 @permission_required([VIEW_KEYS, CREATE_KEYS], raise_exception=True)
 @sensitive_variables("secret")
 def create(request):
-    """Show the form; for a valid one create the key, and show its secret in this answer, the only one that has it."""
+    """Show the form; if it is valid, create the key and show its secret, which no later answer contains."""
     key_scope(request).check_unrestricted()
     form = KeyForm(request.user, request.POST if request.method == "POST" else None)
     if request.method != "POST" or not form.is_valid():
@@ -50,11 +50,11 @@ def create(request):
 @login_required
 @permission_required([VIEW_KEYS, REVOKE_KEYS], raise_exception=True)
 def revoke(request, key_id):
-    """Show who uses the key; once it is confirmed, revoke it."""
+    """Show who uses the key; revoke it once that is confirmed."""
     key_scope(request).check_unrestricted()
     key = get_object_or_404(ApiKey, pk=key_id)
     if key.revoked_at is not None:
-        messages.info(request, f"{key} is revoked already.")
+        messages.info(request, f"{key} is already revoked.")
         return redirect("dashboard:keys")
     if (asked := ask(request, revocation([key], cancel_url=reverse("dashboard:keys")))) is not None:
         return asked
@@ -64,7 +64,7 @@ def revoke(request, key_id):
 
 
 def _first_request(request: HttpRequest, key: ApiKey, secret: str) -> str:
-    """Return a curl that the key may do; empty for a key that reads no state."""
+    """Return a curl command that the key may run; empty if the key may not read."""
     server = Server(request.build_absolute_uri("/").rstrip("/"))
     if not key.allows(Scope.READ):
         return ""

@@ -1,4 +1,4 @@
-"""The dead letters of a pipeline: grouped by reason, those of one group, and all of them; and their replay."""
+"""The dead letters of a pipeline: grouped by reason, of one group, or all of them; and their replay."""
 
 from functools import partial
 from typing import Any
@@ -53,7 +53,7 @@ def dead_letters(request, pipeline, version):
     filters = {part: text for part, text in asked.items() if part in FILTERS}
     chosen = LetterFilter(asked.get("state"), whole_number(asked.get("txid", "")), asked.get("reason"))
     found = dead_letter_page(pipeline, chosen, before=_position(asked.get("before", "")), limit=PAGE_LETTERS)
-    # Further pages are for reading on; groups would be computed again for each.
+    # Only on the first page, because each further page would compute the same groups again.
     groups = None if "before" in asked else letter_groups(pipeline.name, chosen)
     sees = may_view_input(request)
     if groups and not sees:
@@ -65,7 +65,7 @@ def dead_letters(request, pipeline, version):
         "letters": found.letters if sees else [letter.without_input() for letter in found.letters],
         "shows_records": sees,
         "replay": last_replay(pipeline.name),
-        # A request has no filter by batch.
+        # Not with a batch chosen, because a request for a replay cannot name one.
         "may_replay": request.user.has_perm(REPLAY_DEAD_LETTERS) and "txid" not in asked,
         "asked": asked,
         "filters": filters,
@@ -80,7 +80,7 @@ def dead_letters(request, pipeline, version):
 @login_required
 @permission_required(REPLAY_DEAD_LETTERS, raise_exception=True)
 def replay(request, name):
-    """Show which letters with a `reason`, or of all, a replay would count; once it is confirmed, request it."""
+    """Show which letters a replay would count, those with a `reason` or all; request it once that is confirmed."""
     key_scope(request).check_unrestricted()
     asked = request.POST if request.method == "POST" else request.GET
     reason = asked.get("reason", "").replace("\0", "") or None
@@ -88,7 +88,7 @@ def replay(request, name):
         pipeline = queries.pipeline(name)
     except UnknownPipelineError:
         return unknown_pipeline(request, name)
-    # Letters of batches after those that the page counted are not meant.
+    # Only up to the batch that the page counted, so that no letter is replayed that it did not show.
     until = (whole_number(asked.get("until", "")) if is_confirmed(request) else None) or pipeline.committed_txid
     choice = Choice(pattern=reason, until=until)
     found = replay_dead_letters(name=name, choice=choice, requested_by="", dry_run=True)
@@ -108,7 +108,7 @@ def _request_replay(request: HttpRequest, name: str, choice: Choice) -> HttpResp
     except (NothingToReplayError, ReplayUnderWayError, NotDrivenError) as error:
         messages.warning(request, sentence(error))
     else:
-        messages.success(request, f"Requested: replay of {found.letters:,} dead letters, in a batch of their own.")
+        messages.success(request, f"Replay requested: {found.letters:,} dead letters, in a batch of their own.")
     return redirect("dashboard:dead_letters", name)
 
 

@@ -1,4 +1,4 @@
-"""The explorer of a state: questions about its keys, each at an address of its own."""
+"""The explorer of a state: questions about its keys, each with its own address."""
 
 import json
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def explore(request, pipeline, version, name):
         "question": question,
         "conditions": [*question.where, ""],
         "choices": _choices(reader.spec),
-        # Also of a question without charts: the next one comes without loading the page again.
+        # Also for a question without charts, because the next one comes without loading the page again.
         "has_charts": bool(by_time.time_part(reader.spec, Question())),
     }
     asked = question.parameters | ({"drawn": found["drawn"]} if "drawn" in found and question.group else {})
@@ -82,7 +82,7 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
     part, charts = by_time.time_part(reader.spec, question), by_time.charts(reader.spec, question)
     drawn, answer = _drawn(pipeline, as_of), None
     if question.group:
-        # The groups of the table are the points of the charts, too, and are read once for both.
+        # Read once for both, because the groups of the table are also the points of the charts.
         has_answer = bool(part and charts) and request.GET.get("drawn") != drawn
         found = groups(reader, question, prefix, as_of, all_of_them=has_answer)
         table = groups_table(reader.spec, question, found)
@@ -104,20 +104,20 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
 
 
 def _drawn(pipeline: PipelineStatus, as_of: int | None) -> str:
-    """Return what changes when the charts have to be drawn again: with commits, though not with each."""
+    """Return a value that changes when the charts have to be drawn again: after commits, though not after each."""
     at = pipeline.committed_time if as_of is None else None
     return str(int(at.timestamp()) // by_time.AGAIN_SECONDS if at else 0)
 
 
 def _series_query(question: Question, drawn: str, as_of: int | None) -> str:
-    """Return what the series of the charts are read by."""
+    """Return the query string that reads the series of the charts."""
     moment = "" if as_of is None else str(as_of)
     asked = replace(question, order="", limit=ROWS[0], after="", n=0, view="", as_of=moment)
     return urlencode(asked.parameters | {"since": drawn}, doseq=True)
 
 
 def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, Any]]) -> View:
-    """Answer what `view(request, scope, reader)` returns for the charts of a state, as JSON, and refusals by reason."""
+    """Answer in JSON with what `view(request, scope, reader)` returns for the charts of a state, or why it refuses."""
 
     @wraps(view)
     def answered(request: HttpRequest, name: str) -> JsonResponse:
@@ -140,10 +140,10 @@ def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, A
 
 @series_of_charts
 def time_series(request, scope, reader):
-    """What the charts of a state keyed by a time draw."""
+    """The series of the charts of a state with a time in its key."""
     question = Question.parse(request.GET, reader.spec)
     if not by_time.time_part(reader.spec, question):
-        raise ParseError("there is no time in the key to draw by")
+        raise ParseError("the key has no time to draw charts by")
     prefix = scope.check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
     with SEARCHES.held(client_of(request)):
         return by_time.series_by_time(reader, question, prefix, whole_number(question.as_of))
@@ -174,7 +174,7 @@ def compare(request, pipeline, version, name):
         "choices": _choices(reader.spec),
         "range": shown_range,
     }
-    # A refresh sends keys as they were typed, too.
+    # The keys as typed, so that a refresh after an invalid key shows the same refusal again.
     sent = asked | {"key": request.GET.getlist("key"), "view": request.GET.get("view", "")}
     return page(request, "dashboard/compare.html", version, shown | found, sent)
 
@@ -196,7 +196,7 @@ def _compared(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, as
 
 @series_of_charts
 def compare_series(request, scope, reader):
-    """What the charts of a comparison draw."""
+    """The series of the charts of a comparison."""
     comparison = Comparison.parse(request.GET, reader.spec)
     scope.check_keys(reader.spec, comparison.keys)
     given = ("from", "to", "last", "points")
@@ -205,7 +205,7 @@ def compare_series(request, scope, reader):
 
 
 def _choices(spec: StateSpec) -> dict[str, Any]:
-    """Return what the form offers."""
+    """Return the choices that the form offers."""
     orders = [("", "key order")]
     for name in orderable(spec):
         orders += [(f"-{name}", f"{name}, largest first"), (name, f"{name}, smallest first")]

@@ -1,4 +1,4 @@
-"""The page of lineage: all states, those around one pipeline, or those of a filter."""
+"""The lineage page: all states, those around one pipeline, or those that match a filter."""
 
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse

@@ -1,9 +1,9 @@
 """Live pages: a page asks whether it has changed, and gets new content only if it has.
 
 It asks when the events process reports a commit, and every 15 seconds in any case; without the events process, every
-second. It asks less often if it has many rows, so that one page takes about 2 % of a core, however many there are. One
-view and one address serve both: a browser gets the page, htmx the part that is refreshed. The request names the version
-shown in `v`; if that is still the latest, the answer is an empty 204, for one or two statements.
+second. It asks less often if it has many rows, so that a page of any size takes about 2 % of a core. One view and one
+address serve both: a browser gets the page, htmx the part that is refreshed. The request sends the version shown as
+`v`; if that is still the latest, the answer is an empty 204, which costs one or two statements.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ from tidegauge.webapp.core.confirmation import Confirmation, is_confirmed
 
 NO_QUERY: Mapping[str, str] = {}
 
-# As many rows are rendered in 20 ms, with what is read for them.
+# Reading and rendering this many rows takes 20 ms, which is 2 % of a core at one refresh a second.
 ROWS_PER_SECOND = 20
 
 View = Callable[..., HttpResponse]
@@ -93,8 +93,8 @@ def pipelines_version(
 ) -> str:
     """Return a digest that changes with what pages show: commits, statuses, pending input, dead letters, processes.
 
-    The rate counts only as zero or not, since it falls slowly after the last batch; the lag is not part of it, nor that
-    of replicas. A verdict also changes with time alone.
+    The rate counts only as zero or not, because it falls slowly after the last batch. Lags, also those of replicas, are
+    not part of the digest. Verdicts are, because they also change as time passes.
     """
     pipelines = list(pipelines)
     shown = [
@@ -110,7 +110,7 @@ def is_current(request: HttpRequest, version: str) -> bool:
 
 
 def _whole(request: HttpRequest, version: str) -> str:
-    """Return the version of a page with its strip."""
+    """Return the version of a page together with its strip."""
     return f"{version}.{blake2s(repr(strip(request)).encode(), digest_size=4).hexdigest()}"
 
 
@@ -130,8 +130,8 @@ def page(
 ) -> HttpResponse:
     """Render the page, or its live part for htmx. query: what a refresh has to send to get the same page.
 
-    rows: how many its tables have, for a page whose cost they are. busy: why it shows no values; htmx merges only what
-    has succeeded, so a live part with the reason remains a 200.
+    rows: how many its tables have, if they make up its cost. busy: why it shows no values. A live part with that reason
+    is still a 200, because htmx merges only successful answers.
     """
     is_part = request.htmx and not request.htmx.history_restore_request  # type: ignore[attr-defined]
     frame = {
@@ -156,7 +156,7 @@ def static_page(request: HttpRequest, template: str, context: Mapping[str, Any],
 
 
 def ask(request: HttpRequest, confirmation: Confirmation) -> HttpResponse | None:
-    """Return the page that says what an act does; None once it is confirmed and nothing has changed since."""
+    """Return the page that confirms an act; None once it is confirmed and nothing has changed since."""
     refusal = confirmation.refusal(request) if is_confirmed(request) else ""
     if is_confirmed(request) and not refusal:
         return None

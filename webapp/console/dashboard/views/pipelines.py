@@ -1,4 +1,4 @@
-"""The overview of all pipelines, and the pages of one: figures and batches; pause and resume."""
+"""The overview of all pipelines, and the pages of one: figures, batches, pause and resume."""
 
 from collections.abc import Callable
 from typing import Any
@@ -150,7 +150,7 @@ def batches(request, pipeline, version):
         "batches": shown,
         "chart": DURATION,
         "range": ShownRange.of_batches(shown),
-        # The API has no older pages.
+        # Only on the first page, because the API does not list older batches.
         "snippets": None if before else api_panel.of_batches(request, pipeline.name, PAGE_BATCHES),
         "columns": pipeline.states if len(pipeline.states) <= MAX_STATE_COLUMNS else [],
         "has_watermark": any(batch.watermark for batch in shown),
@@ -177,7 +177,7 @@ def batch(request, pipeline, version, txid):
 
 
 def _pages(shown: list[BatchSummary], before: int | None, *, has_more: bool) -> dict[str, Any]:
-    """Return where the pages before and after start. Txids have no gaps, so the newer one is PAGE_BATCHES above."""
+    """Return where the older and the newer page start. The latter is PAGE_BATCHES above, because txids have no gaps."""
     return {
         "older": shown[-1].txid if has_more else None,
         "newer": shown[0].txid + PAGE_BATCHES + 1 if before and shown else None,

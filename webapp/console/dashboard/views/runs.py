@@ -1,4 +1,4 @@
-"""Pages for operators: maintenance runs, their schedule, requesting and cancelling them; and problems."""
+"""Pages for operators: maintenance runs and their schedule, requesting and cancelling runs; and the API's problems."""
 
 from functools import partial
 from hashlib import blake2s
@@ -98,7 +98,7 @@ def run(request, run_id):
 @login_required
 @permission_required(MAINTAIN, raise_exception=True)
 def request_run(request, name, kind):
-    """Show what a run of a kind, which the route sets, would do; once it is confirmed, request it."""
+    """Show what a run would do; request it once that is confirmed. kind: of the run; the route sets it."""
     key_scope(request).check_whole_state(name)
     planned = plans(kind, [name])
     if not planned:
@@ -150,7 +150,7 @@ def _redirect(request: HttpRequest, level: int, message: object, route: str, *pa
 
 
 def _version(*shown: list[Any]) -> str:
-    """Return a digest that changes with the runs and the schedule; the page itself counts the time that passes."""
+    """Return a digest that changes with the runs and the schedule, but not with time, which the page counts itself."""
     facts = [
         (entry.id, entry.status, entry.progress, entry.cancel_requested)
         if isinstance(entry, MaintenanceRun)
@@ -163,5 +163,5 @@ def _version(*shown: list[Any]) -> str:
 
 @require_safe
 def problems(request: HttpRequest) -> HttpResponse:
-    """List what the API may refuse, and why: the `type` of a problem leads here, also without a login."""
+    """List the problems that the API may report. Needs no login, because the `type` of each problem links here."""
     return static_page(request, "dashboard/problems.html", {"problems": by_status()})

@@ -1,4 +1,4 @@
-"""Saved views of the explorer: their list, opening one at its short address, and what their owners do with them."""
+"""Saved views of the explorer: lists them, opens one at its short address, and lets owners save and change theirs."""
 
 from functools import wraps
 
@@ -60,7 +60,7 @@ def view(request, view_id):
 @never_cache
 @login_required
 def save(request, name, page):
-    """Show the form, at the address of the question; for a valid one, store the question under the name."""
+    """Show the form for the question in the address; if it is valid, store the question under the name."""
     try:
         pipeline = of_request(request).pipeline_of(name)
     except (UnknownNameError, OutsideError):
@@ -69,7 +69,7 @@ def save(request, name, page):
     try:
         question = question_to_store(request, page, readers.reader(readers.connection(), name).spec, pipeline)
     except UnanswerableError as error:
-        messages.error(request, f"The view is not saved. {sentence(error)}")
+        messages.error(request, f"The view was not saved. {sentence(error)}")
         return redirect(f"{back}?{request.GET.urlencode()}")
     form = SavedViewForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
@@ -121,7 +121,7 @@ def edit(request, saved):
 @require_POST
 @own_view
 def replace(request, saved):
-    """Store the question of the address in place of the view's."""
+    """Replace the question of the view by that of the address."""
     try:
         pipeline = of_request(request).pipeline_of(saved.state)
     except (UnknownNameError, OutsideError):
@@ -130,7 +130,7 @@ def replace(request, saved):
     try:
         services.replace_question(saved, question_to_store(request, saved.page, spec, pipeline))
     except UnanswerableError as error:
-        messages.error(request, f"The view {saved} stays as it was. {sentence(error)}")
+        messages.error(request, f"The view {saved} was not changed. {sentence(error)}")
         return redirect(f"{reverse(f'dashboard:{saved.page}', args=[saved.state])}?{request.GET.urlencode()}")
     messages.success(request, f"The view {saved} is replaced.")
     return redirect("dashboard:view", saved.pk)
@@ -147,12 +147,12 @@ def delete(request, saved):
 
 
 def _deletion(saved: SavedView) -> Confirmation:
-    others = "Others open it, too: it is shared. " if saved.is_shared else ""
+    others = "It is shared, so others lose it, too. " if saved.is_shared else ""
     return Confirmation(
         title=f"Delete the view {saved}?",
         button="Delete",
         cancel_url=reverse("dashboard:views"),
-        notes=[f"{others}Its address opens nothing from then on. This cannot be undone; the state stays as it is."],
+        notes=[f"{others}Its address will no longer work. This cannot be undone; the state itself is not affected."],
         danger=True,
         seen={f"view {saved}": {"access": "shared" if saved.is_shared else "private"}},
     )

@@ -35,12 +35,12 @@ from tidegauge.webapp.console.dashboard.pasted import pasted_prefix, whole_numbe
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange, value_chart
 from tidegauge.webapp.console.dashboard.views.live import page, signed_in, state_page, static_page, unknown_state
 
-# Characters. Proxies take request lines of 8 KiB and more.
+# Characters. Proxies accept request lines of at least 8 KiB.
 MAX_ADDRESS = 4_000
 
 QUERY_PARTS = ("q", "prefix", "where", "order", "by", "as_of", "after", "n")
 
-# The values may be unavailable while the catalog is not, or be changed faster than a long read can follow.
+# The values may be unavailable while the catalog is available, or change faster than a long read can follow.
 UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
 
 
@@ -68,7 +68,7 @@ def state(request, pipeline, version, name):
 
 
 def _snippets(request: HttpRequest, spec: StateSpec, values: dict[str, Any]) -> Snippets | None:
-    """Return the programs for the entries shown; without a search, filter, order or batch, for a lookup of one key."""
+    """Return the programs for the entries shown, or for a lookup of one key without search, filter, order and batch."""
     query = values["query"]
     if "entries" in values and (query.is_filtered or query.is_search or query.as_of is not None):
         return api_panel.of_entries(request, spec, query, values["prefix"])
@@ -128,7 +128,7 @@ def key(request, pipeline, version, name):
     found = values.get("key", [])
     if values.get("chart"):
         values["chart_snippets"] = api_panel.of_key_chart(request, reader.spec, found, values["measure"], shown_range)
-    # One that does not exist is a 404 of the call for one key.
+    # By lookup, because the API's call for one key answers 404 for a key that does not exist.
     programs = api_panel.of_keys(request, reader.spec, [found] if found else [])
     if values.get("status") == "found":
         programs = api_panel.of_key(request, reader.spec, found)
@@ -170,7 +170,7 @@ def _versions(reader: Reader, asked: dict[str, str], scope: KeyScope) -> dict[st
 @require_http_methods(["GET", "HEAD", "POST"])
 @signed_in
 def lookup(request, name):
-    """Look up a pasted list, at an address that can be shared. A list too long for one is answered to the POST."""
+    """Look up a pasted list, at an address that can be shared. A list too long for an address is answered directly."""
     sent = request.POST if request.method == "POST" else request.GET
     text, asked_batch = sent.get("keys", ""), sent.get("as_of", "")
     if request.method != "POST" and not text.strip():

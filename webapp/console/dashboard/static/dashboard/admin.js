@@ -1,4 +1,4 @@
-/* Makes the admin's menu reachable by keyboard, gives signs that have a label the role that lets screen readers say it,
+/* Makes the admin's menu reachable by keyboard, gives labelled icons a role so that screen readers announce the label,
    and shows times as the dashboard does. */
 (() => {
   "use strict";
@@ -47,7 +47,7 @@
     document.querySelectorAll("#result_list [data-label]").forEach(capitalize);
     document.querySelectorAll(SWITCHES).forEach(makeButton);
     nameSigns();
-    // Django's lists to choose from are made after the page has been loaded.
+    // Again on changes, because Django builds its selection lists after the page has loaded.
     new MutationObserver(nameSigns).observe(document.body, { childList: true, subtree: true });
   });
 })();

@@ -1,5 +1,5 @@
-/* Runs the request of the API panel as the signed-in user, and shows the answer in a dialog, which a refresh of the page
-   leaves alone. */
+/* Runs the request of the API panel as the signed-in user, and shows the response in a dialog, which a refresh of the
+   page does not touch. */
 (() => {
   "use strict";
 
@@ -9,7 +9,7 @@
   dialog.className = "answer";
   dialog.setAttribute("aria-labelledby", "answer-title");
   dialog.innerHTML =
-    '<form method="dialog" class="bar-head"><h2 id="answer-title">Answer</h2><button class="quiet">Close</button></form>' +
+    '<form method="dialog" class="bar-head"><h2 id="answer-title">Response</h2><button class="quiet">Close</button></form>' +
     '<p class="muted small" role="status"></p><pre class="code" tabindex="0" aria-labelledby="answer-title"></pre>';
   const [status, shown] = [dialog.querySelector("p"), dialog.querySelector("pre")];
   let running = null;
@@ -31,7 +31,7 @@
       headers["Content-Type"] = "application/json";
       headers["X-CSRFToken"] = document.querySelector("[name=csrfmiddlewaretoken]").value;
     }
-    status.textContent = "Waiting for the answer …";
+    status.textContent = "Waiting for the response …";
     shown.textContent = "";
     if (!dialog.open) dialog.showModal();
     try {
@@ -42,7 +42,7 @@
       status.textContent = `${answer.status} ${answer.statusText} · ${took} ms · ${new Blob([text]).size.toLocaleString("en")} bytes`;
       shown.textContent = asText(text);
     } catch (error) {
-      if (error.name !== "AbortError") status.textContent = `No answer: ${error.message}`;
+      if (error.name !== "AbortError") status.textContent = `No response: ${error.message}`;
     }
   }
 

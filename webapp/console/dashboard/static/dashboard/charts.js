@@ -1,6 +1,6 @@
 /* Draws charts over time with uPlot: each figure with `data-series-url` names a series of the API and its lines.
    Charts of one address are drawn from one answer. A range that ends now follows the clock, and reads its newest points
-   again when the page was refreshed, once per step at most. Dragging over a chart shows the dragged range. */
+   again after the page was refreshed, once per step at most. Dragging over a chart zooms into the dragged range. */
 (() => {
   "use strict";
 
@@ -12,7 +12,7 @@
 
   const probe = document.createElement("i");
 
-  // A canvas does not know light-dark(), which the variables are made of.
+  // The computed color, because a canvas does not understand light-dark(), which the variables use.
   function color(name) {
     probe.style.color = `var(${name})`;
     if (!probe.isConnected) document.head.append(probe);
@@ -41,7 +41,7 @@
   const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 2 });
   const onAxis = (number, unit) => (unit === "s" ? duration(number) : Math.abs(number) < 10000 ? digits(number, 6) : compact.format(number));
 
-  // What an axis of durations is divided by.
+  // Possible steps of an axis of durations, in seconds.
   const DURATIONS = [1e-3, 1e-2, 1e-1].flatMap((each) => [each, 2 * each, 5 * each])
     .concat([1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200])
     .concat([1, 10, 100, 1000].flatMap((each) => [86400 * each, 172800 * each, 432000 * each]));
@@ -76,7 +76,7 @@
     throw Object.assign(new Error(`${response.status}`), { detail, retrySeconds: Number(response.headers.get("Retry-After")) });
   }
 
-  /* Takes the answers that came with the page. */
+  /* Stores the answers that came with the page, so that they are not read again. */
   function takeAnswers() {
     for (const charts of document.querySelectorAll(".charts[data-answer]")) {
       const url = address(charts.querySelector("figure"));
@@ -85,7 +85,7 @@
     }
   }
 
-  /* held: an answer whose newest points alone are read again, or null. */
+  /* held: an answer of which only the newest points are read again, or null. */
   async function series(url, held = null) {
     const known = read.get(url);
     if (known) return known;
@@ -102,7 +102,7 @@
     const last = Number(new URL(url).searchParams.get("last"));
     const now = Date.parse(held.to) / 1000 + (performance.now() - held.readAt) / 1000;
     const hasValues = (place) => Object.values(held.series).some((values) => values[place] !== null);
-    // From the beginning of a step that has a point. A range of ten steps and more is divided as a longer one is.
+    // Starts at a step with a point, at least ten steps back, because the server divides such a range like a longer one.
     const upto = Math.min(times.at(-TAIL_POINTS) ?? -Infinity, now - TAIL_POINTS * step);
     const from = step * Math.floor(times.findLast((at, place) => at <= upto && hasValues(place)) / step);
     if (!(from > now - last)) return answerOf(url);
@@ -118,7 +118,7 @@
   function joined(held, newest, from, last) {
     const since = Date.parse(newest.to) / 1000 - last;
     const end = held.times.findLastIndex((at) => at < from) + 1;
-    // The value of a key holds until its next version: that of before the range stays, and is not repeated at `from`.
+    // A key's value holds until its next version, so the one before the range is kept, and not repeated at `from`.
     const start = Math.max(0, held.times.findIndex((at) => at >= since) - 1);
     const isRepeated = newest.txids && end > 0 && newest.txids[0] === held.txids[end - 1];
     const join = (old, latest) => [...old.slice(start, end), ...latest.slice(isRepeated ? 1 : 0)];
@@ -142,7 +142,7 @@
 
   const font = () => `12px ${getComputedStyle(document.body).fontFamily}`;
 
-  // The space of the axis reaches into the padding of the panel.
+  // Wider than the drawing, because the space of the axis extends into the padding of the panel.
   const widthOf = (drawing) => drawing.clientWidth + 12;
 
   function axis(more) {
@@ -171,7 +171,7 @@
     return {
       width: widthOf(figure.querySelector(".drawing")),
       height: HEIGHT,
-      padding: [10, 32, 0, 0], // half of the last time on the axis
+      padding: [10, 32, 0, 0], // room for half of the last time on the axis
       legend: { show: false },
       cursor: { sync: { key: "page" }, drag: { x: true, y: false, setScale: false, dist: 5 }, points: { size: 8 }, bind: { dblclick: () => null } },
       scales: {
@@ -330,7 +330,7 @@
 
   function zoom(plot) {
     const { left, width } = plot.select;
-    // The selection is shown in all charts; the one that is dragged over knows its exact ends.
+    // Only the chart that is dragged over, because all show the selection, but only this one knows its exact ends.
     const fields = document.getElementById("range-custom");
     if (width < 5 || !plot.over.matches(":hover") || !fields) return;
     fields.open = true;
@@ -357,7 +357,7 @@
       if (figure.isConnected && address(figure) === url) show(figure, answer);
     } catch (error) {
       const shown = figure.querySelector(".drawing .no-values") || figure.querySelector(".drawing").appendChild(message("no-values muted small"));
-      shown.textContent = error.detail || "The series cannot be read at present.";
+      shown.textContent = error.detail || "The series cannot be read right now.";
       if (error.retrySeconds) setTimeout(() => { if (figure.isConnected && address(figure) === url) draw(figure); }, 1000 * error.retrySeconds);
     }
   }
@@ -391,7 +391,7 @@
       isDue = false;
       for (const url of new Set(shown.map(address))) {
         read.delete(url);
-        series(url, answer.url === url ? answer : null).catch(() => null); // each chart says so
+        series(url, answer.url === url ? answer : null).catch(() => null); // because each chart shows the error itself
       }
       shown.forEach(draw);
     } else {

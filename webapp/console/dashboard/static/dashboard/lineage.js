@@ -1,11 +1,11 @@
-/* Highlights in the graph of lineage what a node is computed from and what is computed from it, while the pointer is over
-   it or it has the focus. What the filter names is in the middle at first. */
+/* Highlights in the lineage graph what a node is computed from and what is computed from it, while the pointer is over
+   it or it has the focus. At first, the node that the filter names is scrolled to the middle. */
 (() => {
   "use strict";
 
   function reached(first, lines, from, to) {
     const boxes = new Set([first]), passed = [];
-    for (const box of boxes) { // grows while it is walked
+    for (const box of boxes) { // the set grows during the loop
       for (const line of lines.filter((line) => line.dataset[from] === box)) {
         boxes.add(line.dataset[to]);
         passed.push(line);
@@ -34,7 +34,7 @@
     }
 
     const at = (target) => target?.closest?.("[data-box]");
-    // On the panel, because Chromium gives an svg that listens for focus a stop of its own.
+    // On the panel, because Chromium gives an svg that listens for focus its own tab stop.
     const panel = graph.parentElement;
     for (const kind of ["pointerover", "focusin"]) panel.addEventListener(kind, ({ target }) => show(at(target)));
     for (const kind of ["pointerleave", "focusout"]) panel.addEventListener(kind, () => show(at(document.activeElement)));

@@ -1,4 +1,4 @@
-/* Keeps a page up to date: new content is merged into the page, so scroll position, focus, selection and typed text
+/* Keeps a page up to date: new content is merged into the page, so that scroll position, focus, selection and typed text
    stay, and figures that changed are highlighted for a moment. The page asks for new content when the events process
    reports a commit; without that connection it asks every second, or every few seconds if it is large. */
 (() => {
@@ -21,7 +21,7 @@
         if (next.dataset.announce && node.dataset.announce !== next.dataset.announce) announced.push(next.dataset.announce);
         return true;
       },
-      // Keep what the reader typed or selected until the form is sent, and what is unfolded.
+      // Keep what the reader typed or selected until the form is sent, and which details are open.
       beforeAttributeUpdated: (name, field) => !isUserInput(name, field),
     };
     Idiomorph.morph(old, latest, { callbacks });
@@ -56,7 +56,7 @@
 
   const CONNECTED_REFRESH_MS = 15000; // while connected: some changes, such as a lost driver, are not pushed
   const MAX_RECONNECT_MS = 300000;
-  const MAX_REFUSALS = 3; // after these there is no events process, if none has ever answered
+  const MAX_REFUSALS = 3; // then give up, if no events process has ever answered
   let source = null;
   let connected = false;
   let due = true; // a commit was reported that the page does not show yet
@@ -85,7 +85,7 @@
     return poll ? Number(poll.dataset.seconds) : 1;
   }
 
-  // At most as often as the page polls: a refresh that comes earlier is left to the next poll.
+  // At most as often as the page polls: an earlier refresh is left to the next poll.
   function refresh() {
     due = true;
     const poll = document.getElementById("poll");
@@ -169,7 +169,7 @@
     if (event.detail.xhr && event.detail.xhr.status) setOffline(event.detail.xhr.status >= 500);
   });
   for (const failure of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(failure, () => setOffline(true));
-  // Empty fields stay out of the address.
+  // Leave empty fields out of the address.
   document.addEventListener("htmx:configRequest", ({ detail }) => {
     if (detail.elt.nodeName !== "FORM") return;
     for (const name of new Set(detail.formData.keys())) {

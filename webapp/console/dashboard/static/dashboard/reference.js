@@ -1,4 +1,4 @@
-/* Unfolds the call or schema that the address names. */
+/* Expands the call or schema that the address names. */
 (() => {
   "use strict";
 

@@ -1,4 +1,4 @@
-/* The search dialog of every page: opened by a link or a key, and moved through by keyboard. htmx asks for the results;
+/* The search dialog of every page, which a link or a key opens and the keyboard can navigate. htmx requests the results;
    without this script the link leads to the search page. */
 (() => {
   "use strict";
@@ -65,7 +65,7 @@
     if (event.target === dialog || isFollowed) dialog.close();
   });
 
-  // --- Choosing; Enter before the results of the typed text are there leads to the search page
+  // --- Choosing; Enter leads to the search page while the results for the typed text have not arrived
 
   const isCurrent = () => results().dataset.text === text.value.trim();
 

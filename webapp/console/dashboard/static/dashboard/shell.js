@@ -1,5 +1,5 @@
-/* The theme, applied before the page is painted, and the choices in the menu of the bar. They are kept in this browser and hold in
-   dashboard and admin: the theme is where the admin's own (Unfold) keeps it, as JSON. */
+/* The theme, applied before the page is painted, and the choices in the menu of the bar. They are stored in this browser
+   and apply to dashboard and admin: the theme is stored where the admin (Unfold) stores its own, as JSON. */
 (() => {
   "use strict";
 
@@ -18,7 +18,7 @@
     try {
       localStorage.setItem(key, JSON.stringify(value));
     } catch {
-      // Without storage a choice holds until the next page.
+      // Ignored, because without storage a choice still applies until the next page.
     }
   }
 
@@ -26,7 +26,7 @@
     root.dataset.theme = theme;
     if (window.Alpine) {
       const admin = window.Alpine.$data(root);
-      admin.switchTheme(""); // a change to the same theme would not read the system's again
+      admin.switchTheme(""); // because switching to the same theme would not read the system's theme again
       admin.switchTheme(theme);
     }
     document.dispatchEvent(new Event("themechange"));

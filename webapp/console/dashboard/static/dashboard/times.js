@@ -1,4 +1,4 @@
-/* Shows times to the reader: relative ones ("3 s ago") count on, absolute ones are in the reader's time zone.
+/* Shows times to the reader: relative ones ("3 s ago") keep counting, absolute ones are in the reader's time zone.
    Without this script all times are in UTC and marked as such. */
 (() => {
   "use strict";
@@ -61,7 +61,7 @@
     setInterval(showAll, 1000);
     const live = document.getElementById("live");
     if (!live) return;
-    // `show` leaves a text that is already right alone, so this does not trigger itself endlessly.
+    // This does not trigger itself endlessly, because `show` does not touch a text that is already right.
     const observer = new MutationObserver((changes) => {
       if (changes.some((change) => change.attributeName === "data-now")) setClock();
       showAll();
