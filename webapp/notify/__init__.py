@@ -1,1 +1,1 @@
-"""Who is told: alerts, which rules find, and webhooks, which send."""
+"""Notifications: alerts, which rules find, and webhooks, which send messages to other systems."""

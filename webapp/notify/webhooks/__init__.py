@@ -1,1 +1,1 @@
-"""Webhooks: signed messages about commits, pipelines and maintenance, sent to addresses of others."""
+"""Webhooks: signed messages about commits, pipelines, maintenance and alerts, sent to URLs of other systems."""

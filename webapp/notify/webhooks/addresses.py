@@ -1,7 +1,7 @@
 """Which addresses webhooks may be sent to: public ones, and the networks of TIDEGAUGE_WEBHOOK_NETWORKS.
 
-A worker reaches what people outside must not: itself, its network, the metadata service of a cloud. So the addresses
-that a name resolves to are checked, and the connection is made to one of these, not to what the name resolves to then.
+A worker can reach what outsiders must not: itself, its network, the metadata service of a cloud. So the addresses that
+a name resolves to are checked, and the connection goes to one of them, because the name may resolve to others later.
 """
 
 import ipaddress
@@ -16,28 +16,28 @@ Address = IPv4Address | IPv6Address
 PORTS = {"https": 443, "http": 80}
 LARGEST_PORT = 65_535
 
-# NAT64 (RFC 6052): the last 32 bits are the address that the packets go to.
+# NAT64 (RFC 6052): the last 32 bits are the IPv4 address that the packets go to.
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
-# Public by its number, but the metadata service of Azure.
+# Blocked, because this public number is Azure's platform service inside each virtual network.
 NOT_PUBLIC = ipaddress.ip_network("168.63.129.16/32")
 
 
 class AddressError(ValueError):
-    """A message must not be sent there: correct the URL, or allow its network."""
+    """Messages must not be sent to this address: correct the URL, or allow its network."""
 
 
 def check_url(text: str) -> httpx.URL:
-    """Return a URL that may be sent to, as far as can be said without resolving its name. Raises AddressError."""
+    """Return a URL that may be sent to, as far as is known without resolving its name. Raises AddressError."""
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
         raise AddressError("the URL is malformed; write it as https://host/path") from None
     if url.scheme not in PORTS or not url.host or not 0 < (url.port or 1) <= LARGEST_PORT:
-        raise AddressError("the URL must begin with https:// and a host, perhaps with a port")
+        raise AddressError("the URL must begin with https:// and a host, optionally with a port")
     if url.userinfo:
-        raise AddressError("the URL has a user name or password; receivers check the signature instead")
+        raise AddressError("the URL has a user name or password; remove it, because receivers check the signature")
     if url.scheme == "http" and not settings.TIDEGAUGE_WEBHOOK_NETWORKS:
-        raise AddressError("the URL must begin with https://; http:// is for networks in TIDEGAUGE_WEBHOOK_NETWORKS")
+        raise AddressError("the URL must begin with https://; http:// is only for TIDEGAUGE_WEBHOOK_NETWORKS")
     if literal := _literal(url.host):
         check_address(url, literal)
     return url
@@ -54,14 +54,16 @@ def resolve(url: httpx.URL) -> list[Address]:
 
 
 def check_address(url: httpx.URL, address: Address) -> None:
-    """Raises AddressError for an address that is neither public by HTTPS nor in an allowed network."""
+    """Raises AddressError for an address that is in no allowed network, unless it is public and the URL has https."""
     reached = _reached(address)
     if any(each in network for each in (address, reached) for network in settings.TIDEGAUGE_WEBHOOK_NETWORKS):
         return
     if url.scheme == "http":
-        raise AddressError(f"{url.host} is {address}, which http:// may not be sent to; TIDEGAUGE_WEBHOOK_NETWORKS may")
+        raise AddressError(
+            f"{url.host} is {address}, which http:// may not reach; use https://, or TIDEGAUGE_WEBHOOK_NETWORKS"
+        )
     if not reached.is_global or reached.is_multicast or reached in NOT_PUBLIC:
-        raise AddressError(f"{url.host} is {address}, which is not public; TIDEGAUGE_WEBHOOK_NETWORKS may allow it")
+        raise AddressError(f"{url.host} is {address}, which is not public; allow it in TIDEGAUGE_WEBHOOK_NETWORKS")
 
 
 def _literal(host: str) -> Address | None:
@@ -72,7 +74,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _reached(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for, if it does for one."""
+    """Return the IPv4 address that an IPv6 address stands for; otherwise the address itself."""
     if isinstance(address, IPv4Address):
         return address
     if address in NAT64:

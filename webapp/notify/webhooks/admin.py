@@ -1,4 +1,4 @@
-"""Webhooks in the admin, and their deliveries: written, tried out, rotated, sent again."""
+"""Webhooks and their deliveries in the admin: edit, send a test, rotate the secret, send again."""
 
 import json
 from datetime import datetime
@@ -76,12 +76,12 @@ class WebhookAdmin(AuditedEdits, ModelAdmin):
         if request.method != "POST":
             return self._ask(request, webhook)
         delivery = services.send_test(webhook, by=request.user.get_username())
-        messages.success(request, "a test is sent within seconds; this page shows what is answered")
+        messages.success(request, "the test is sent within seconds; this page shows the response")
         return HttpResponseRedirect(reverse("admin:webhooks_delivery_change", args=[delivery.pk]))
 
     @action(description="Rotate secret", url_path="rotate", permissions=["act"], icon="autorenew")
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask how long the old secret is used, too, then show the new one."""
+        """Ask how long messages are also signed with the old secret, then show the new one."""
         webhook, form = self._webhook(request, object_id), RotateForm(request.POST or None)
         if request.method != "POST" or not form.is_valid():
             return self._secret_page(request, webhook, f"Rotate the secret of {webhook}", form)
@@ -89,7 +89,7 @@ class WebhookAdmin(AuditedEdits, ModelAdmin):
         return self._secret_page(request, webhook, "Copy this secret now")
 
     def audited(self, instance: Webhook) -> dict[str, Any]:
-        # The path of a URL may be a secret.
+        # Only the host of the URL, because its path may be a secret.
         kept = {name: getattr(instance, name) for name in ("kinds", "states", "key_prefix", "keys", "enabled")}
         return {"host": self.host(instance)} | kept
 
@@ -134,7 +134,7 @@ class WebhookAdmin(AuditedEdits, ModelAdmin):
     def _ask(self, request: HttpRequest, webhook: Webhook) -> HttpResponse:
         notes = [f"A message of the type webhook.test is sent to {self.host(webhook)}, signed like any other."]
         if not webhook.enabled:
-            notes.append("It is disabled, so the message waits until it is enabled.")
+            notes.append("The webhook is disabled, so the message waits until it is enabled.")
         address = reverse("admin:webhooks_webhook_change", args=[webhook.pk])
         question = Confirmation(f"Send a test to {webhook}?", "Send", address, notes=notes)
         return confirmation_page(self, request, question)
@@ -142,7 +142,7 @@ class WebhookAdmin(AuditedEdits, ModelAdmin):
     def _secret_page(
         self, request: HttpRequest, webhook: Webhook, title: str, form: RotateForm | None = None
     ) -> HttpResponse:
-        # Rendered in this response: a redirect would have to store the secret until the next request.
+        # Rendered in this response, because a redirect would have to store the secret until the next request.
         context = {"title": title, "webhook": webhook, "form": form, "opts": self.opts}
         context = self.admin_site.each_context(request) | context
         response = TemplateResponse(request, "admin/webhooks/webhook/secret.html", context)
@@ -180,7 +180,7 @@ class DeliveryAdmin(LongListAdmin):
     def shown_status(self, delivery: Delivery) -> str:
         return delivery.status
 
-    @display(description="Last answer")
+    @display(description="Last response")
     def answer(self, delivery: Delivery) -> str | None:
         last = delivery.log[-1] if delivery.log else {}
         return last.get("error") or last.get("status")
@@ -202,7 +202,7 @@ class DeliveryAdmin(LongListAdmin):
         text = f"{delivery.subject}\n\n{delivery.body}"
         if delivery.webhook_id:
             text = json.dumps(json.loads(delivery.body), indent=2, ensure_ascii=False)
-        # It breaks long lines by itself, which the theme's styles do for no other element.
+        # A textarea, because the theme's styles break long lines in no other element.
         box = '<textarea readonly rows="{}" class="w-full text-xs" aria-label="Message">{}</textarea>'
         return format_html(box, min(text.count("\n") + 2, MOST_LINES), text)
 

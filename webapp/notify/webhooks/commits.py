@@ -1,7 +1,7 @@
-"""What a webhook is told of a state: each committed batch that changed its keys, as the event streams tell it.
+"""Finds what a webhook is told about a state: each committed batch that changed its keys, as in event streams.
 
 The position is that of an event stream's cursor: txid, attempt and epoch of the last batch, and the catalog's version.
-Where that is not followed by what is stored now, the message is `commit.reset` with the reason.
+If what is stored now does not continue from there, the message is `commit.reset` with the reason.
 """
 
 from typing import Any
@@ -21,19 +21,19 @@ from tidegauge.webapp.notify.webhooks.outbox import Message, News
 
 COMMITTED_AT = "SELECT txid, committed_at FROM tidegauge.batch WHERE pipeline = %s AND txid = ANY(%s)"
 
-# A receiver should not have to accept more.
+# Larger changes are left out, because a receiver should not have to accept more.
 MOST_BYTES = 256 * 1024
 
 
 def subscription(webhook: Webhook, state: str) -> StateSubscription:
-    """Return what a webhook follows of a state. Raises UnknownStateError, ParseError, KeyShapeError."""
+    """Return which changes of a state a webhook follows. Raises UnknownStateError, ParseError, KeyShapeError."""
     parameters = {"keys": webhook.keys} if webhook.keys else {"prefix": webhook.key_prefix}
     texts = {name: [orjson.dumps(value).decode()] for name, value in parameters.items()}
     return state_subscription(state, texts, UNRESTRICTED)
 
 
 def find_commits(webhook: Webhook, position: dict[str, Any] | None, room: int, *, state: str) -> News:
-    """Return batches of a state since a position, a page of them or as many as there is room for."""
+    """Return the batches of a state after a position: at most a page of them, and no more than there is room for."""
     wanted = subscription(webhook, state)
     return readers.retry_if_redeclared(
         lambda: readers.read(lambda conn: _find(_Commits(conn, wanted), position, min(room, PAGE_BATCHES)))
@@ -64,6 +64,7 @@ class _Commits:
         return self.reads.changes(0, batches=0)
 
     def is_told(self, batch: ChangedBatch) -> bool:
+        # An incomplete batch is told in any case, because nobody knows whether it changed the selected keys.
         is_selective = self.wanted.keys is not None or self.wanted.prefix
         return not is_selective or not batch.complete or batch.changes != b"[]"
 
@@ -88,7 +89,7 @@ class _Commits:
         return named | {"epoch": epoch, "txid": at.txid, "as_of": at.as_of}
 
     def _lookup(self) -> str:
-        """Return the path at which the keys are read again: of a lookup, or of entries."""
+        """Return the path at which a receiver can read the keys again: of a lookup, or of entries."""
         if self.wanted.keys is not None:
             return reverse("lookup:query", args=[self.wanted.state])
         entries = reverse("lookup:entries", args=[self.wanted.state])

@@ -1,8 +1,8 @@
-"""Follows commits and runs for the webhooks: what is new is stored as messages, with the new positions.
+"""Follows commits and runs for the webhooks: stores what is new as messages, with the new positions.
 
-Messages and position are stored in one transaction, and only if the position is still the one that was read from: so
-nothing is lost or told twice, whatever fails or runs beside it. What cannot be read, such as a state that was dropped,
-does not stop the rest.
+Messages and position are stored in one transaction, and only if the position is still the one that was read from. So
+nothing is lost or stored twice, even after a crash or beside another worker. A topic that cannot be read, such as a
+dropped state, does not stop the others.
 """
 
 import logging
@@ -21,10 +21,10 @@ from tidegauge.webapp.notify.webhooks.upkeep import commits_topic
 
 logger = logging.getLogger(__name__)
 
-# (webhook, position, room) -> News. position: None at first. room: how many messages there may be, one or more.
+# (webhook, position, room) -> News. position: None at first. room: how many messages may be found, at least one.
 Find = Callable[[Webhook, Any, int], News]
 
-# Of one topic of a webhook at a time; the next look goes on from there.
+# Pages of one topic of a webhook per run of the task; the next run continues from there.
 MOST_PAGES = 10
 
 
@@ -38,6 +38,7 @@ def follow(webhook: Webhook) -> None:
     problems = [problem for topic, find in topics(webhook).items() if (problem := _follow(webhook, topic, find))]
     if webhook.problem != "\n".join(problems):
         webhook.problem = "\n".join(problems)
+        # Only while enabled, so that it does not replace the reason why the sender has disabled the webhook.
         Webhook.objects.filter(pk=webhook.pk, enabled=True).update(problem=webhook.problem)
 
 
@@ -52,19 +53,19 @@ def topics(webhook: Webhook) -> dict[str, Find]:
 
 
 def _follow(webhook: Webhook, topic: str, find: Find) -> str:
-    """Return what keeps a topic from being followed; empty if nothing does."""
+    """Follow a topic. Returns why that failed; empty if it did not."""
     try:
         for _ in range(MOST_PAGES):
             if not _one_page(webhook, topic, find):
                 break
-    except Exception as error:
+    except Exception as error:  # any, because one topic must not stop the others
         logger.exception("webhook %s cannot follow %s", webhook, topic)
         return f"{topic}: {error}"
     return ""
 
 
 def _one_page(webhook: Webhook, topic: str, find: Find) -> bool:
-    """Return whether to look again at once."""
+    """Return whether to look again immediately."""
     room = outbox.room(webhook)
     if not room:
         return False
@@ -78,7 +79,7 @@ def _one_page(webhook: Webhook, topic: str, find: Find) -> bool:
 
 
 def _advance(webhook: Webhook, topic: str, cursor: Cursor | None, position: Any) -> bool:
-    """Move a cursor that is still where it was. Returns whether it was."""
+    """Move a cursor if nobody else has moved it meanwhile. Returns whether it was moved."""
     if cursor is None:
         return Cursor.objects.get_or_create(webhook=webhook, topic=topic, defaults={"position": position})[1]
     return bool(Cursor.objects.filter(pk=cursor.pk, position=cursor.position).update(position=position))

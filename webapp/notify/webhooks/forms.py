@@ -1,4 +1,4 @@
-"""The form of a webhook: where it is sent, and about what."""
+"""The form of a webhook: its URL, and what it is told about."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class WebhookForm(KeyScopeForm):
         required=False,
         initial=[],
         widget=UnfoldAdminTextInputWidget,
-        help_text='commits that change one of these keys, as a JSON list such as [["JFK", "AA"]]; empty: any',
+        help_text='only commits that change one of these keys, as a JSON list such as [["JFK", "AA"]]; empty: any key',
     )
 
     class Meta:
@@ -29,15 +29,15 @@ class WebhookForm(KeyScopeForm):
         fields = ["name", "url", "kinds", "states", "key_prefix", "keys", "enabled"]
         help_texts = {
             "url": "https://host/path; messages are sent there by POST",
-            "enabled": "one that was disabled goes on where it was",
+            "enabled": "after it was disabled, it continues where it stopped",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["states"].help_text = "commits of these, their pipelines, their runs; none: all pipelines and runs"
+        self.fields["states"].help_text = "only their commits, pipelines and runs; none chosen: all pipelines and runs"
         self.fields[
             "key_prefix"
-        ].help_text = 'commits that change keys with these leading parts, as a JSON list such as ["JFK"]; empty: any'
+        ].help_text = 'only commits that change keys with these leading parts, a JSON list like ["JFK"]; empty: any'
 
     def clean_url(self) -> str:
         url = str(self.cleaned_data["url"])
@@ -50,7 +50,7 @@ class WebhookForm(KeyScopeForm):
     def clean_keys(self) -> list[Any]:
         keys = self.cleaned_data["keys"] or []
         if not isinstance(keys, list):
-            raise forms.ValidationError('keys are a JSON list of lists; enter a list such as [["JFK", "AA"]]')
+            raise forms.ValidationError('keys must be a JSON list of lists, such as [["JFK", "AA"]]')
         return keys
 
     def clean(self) -> dict[str, Any]:
@@ -62,12 +62,12 @@ class WebhookForm(KeyScopeForm):
     def _check_commits(self, cleaned: dict[str, Any]) -> None:
         if Kind.COMMIT not in cleaned["kinds"]:
             if cleaned["keys"] or cleaned["key_prefix"]:
-                raise forms.ValidationError("keys and key prefix are about commits; choose these, or leave them empty")
+                raise forms.ValidationError("keys and key prefix are about commits; choose them, or leave both empty")
             return
         if not cleaned["states"]:
             raise forms.ValidationError("choose the states whose commits are sent")
         if cleaned["keys"] and cleaned["key_prefix"]:
-            raise forms.ValidationError("keys and key prefix exclude each other; use two webhooks")
+            raise forms.ValidationError("keys and key prefix exclude each other; leave one empty, or use two webhooks")
         chosen = Webhook(keys=cleaned["keys"], key_prefix=cleaned["key_prefix"])
         for state in cleaned["states"]:
             try:

@@ -1,4 +1,4 @@
-"""Webhooks as stored, what each was told up to, and the messages for it until they are delivered or given up."""
+"""Models of webhooks: the webhooks, how far each has been told, and its messages until they are delivered or dead."""
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -22,7 +22,7 @@ class Webhook(models.Model):
     empty: all keys.
     secret, previous_secret: what the signing secrets are derived from, see signing.py; the previous one is used until
     `previous_until`.
-    failures: attempts in a row that failed, whatever the message. rests_until: nothing is sent before.
+    failures: failed attempts in a row, of any messages. rests_until: nothing is sent before this time.
     """
 
     name = models.CharField(max_length=100, unique=True)
@@ -43,7 +43,7 @@ class Webhook(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, editable=False, related_name="webhooks"
     )
 
-    # The secret of a webhook that was just created or rotated.
+    # The secret of a webhook that was just created or rotated. Not a field, so that it is never stored.
     shown_once = ""
 
     class Meta:
@@ -54,12 +54,12 @@ class Webhook(models.Model):
 
     @property
     def scope(self) -> KeyScope:
-        """What pipelines and runs it is told of."""
+        """Which pipelines and runs it is told of."""
         return KeyScope(frozenset(self.states))
 
 
 class Cursor(models.Model):
-    """What a webhook was told up to. topic: such as `commits of STATE`. position: as its reader stores it."""
+    """How far a webhook was told about a topic, such as `commits of STATE`. position: as its reader stores it."""
 
     webhook = models.ForeignKey(Webhook, models.CASCADE, related_name="cursors")
     topic = models.TextField()
@@ -76,9 +76,9 @@ class Cursor(models.Model):
 class Delivery(models.Model):
     """A message for a webhook, or a mail. message_id: stays the same however often it is sent. event: its `type`.
 
-    webhook: None for a mail, which has `mail_to` and `subject` instead. source: what it is about, because the same must
-    not become two messages of a webhook. body: what is signed and sent, or the text of the mail.
-    attempts: since it was last asked for. log: of its newest attempts, `{"at", "seconds", "status", "error"}`.
+    webhook: None for a mail, which has `mail_to` and `subject` instead. source: what it is about, if there must be only
+    one message about it. body: what is signed and sent, or the text of the mail.
+    attempts: since sending was last requested. log: its newest attempts, `{"at", "seconds", "status", "error"}`.
     """
 
     class Status(models.TextChoices):
@@ -91,7 +91,7 @@ class Delivery(models.Model):
     subject = models.TextField(blank=True)
     message_id = models.CharField(max_length=40, unique=True)
     event = models.CharField(max_length=40)
-    source = models.TextField(null=True)  # noqa: DJ001 (NULL: not compared)
+    source = models.TextField(null=True)  # noqa: DJ001 (NULL, because the unique constraint does not compare it)
     body = models.TextField()
     status = models.CharField(max_length=10, choices=Status, default=Status.PENDING)
     attempts = models.PositiveIntegerField(default=0)

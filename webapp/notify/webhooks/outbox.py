@@ -1,8 +1,8 @@
-"""Messages for webhooks and mails, from the moment they are stored until they are delivered or given up.
+"""The outbox of webhooks and mails: stores messages, and sends them until they are delivered or given up.
 
-A message is sent at least once: it stays pending until an answer is recorded, so a worker that dies in between sends
-it again, with the same id. One worker at a time sends. Each webhook has one message under way, and they take turns; one
-that has failed rests, so a silent receiver takes one of the threads for TIDEGAUGE_WEBHOOK_SECONDS now and then.
+A message is sent at least once: it stays pending until its attempt is recorded, so if a worker dies in between, it is
+sent again with the same id. Only one worker sends at a time. Webhooks take turns with one message each. After a failure
+a webhook rests, so a silent receiver only now and then takes one of the threads for TIDEGAUGE_WEBHOOK_SECONDS.
 """
 
 import random
@@ -25,19 +25,19 @@ from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.notify.webhooks.models import Delivery, Webhook
 from tidegauge.webapp.notify.webhooks.sending import GONE, SendAttempt, attempt
 
-# Waits of 10 s, 30 s, 90 s .. 6 hours: 21 hours in all, about.
+# Waits of 10 s, 30 s, 90 s .. 6 hours, about 21 hours in total.
 MOST_ATTEMPTS = 11
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(hours=6)
 JITTER = 0.2
-# Of a webhook whose attempts fail, one after the other.
+# How long a webhook rests after failed attempts in a row.
 FIRST_REST, LONGEST_REST = timedelta(seconds=5), timedelta(minutes=5)
 
 MOST_LOGGED = 2 * MOST_ATTEMPTS
-# Of one webhook; beyond these its cursors wait.
+# Per webhook; its cursors wait while it has so many.
 MOST_PENDING = 1_000
 
 THREADS = 16
-# After it a task sends nothing new, so that a worker gets to other tasks.
+# After this time a task starts no more attempts, so that the worker gets to other tasks.
 TURN_SECONDS = 30.0
 
 SENDER = "webhooks"
@@ -46,7 +46,7 @@ LOCK = "SELECT pg_try_advisory_lock(hashtextextended('tidegauge webhooks', 0))"
 
 @dataclass(frozen=True)
 class Message:
-    """event: its `type`. source: what it is about, where the same must not become two messages."""
+    """event: its `type`. source: what it is about, if there must be only one message about it."""
 
     event: str
     data: dict[str, Any]
@@ -60,7 +60,7 @@ class Message:
 
 @dataclass(frozen=True)
 class News:
-    """What a webhook was not told yet, oldest first. position: of its cursor then. more: whether to look on at once."""
+    """What a webhook has not been told yet, oldest first. position: of its cursor then. more: whether more is left."""
 
     messages: list[Message]
     position: Any
@@ -69,7 +69,7 @@ class News:
 
 @dataclass(frozen=True)
 class Backlog:
-    """oldest: when the oldest message that is pending was stored. dead: messages that were given up."""
+    """oldest: when the oldest pending message was stored. dead: number of messages that were given up."""
 
     webhook: str
     pending: int
@@ -78,7 +78,7 @@ class Backlog:
 
 
 def add(webhook: Webhook, messages: Iterable[Message]) -> None:
-    """Store messages, oldest first, in the caller's transaction; one whose source has a message already is left out."""
+    """Store messages, oldest first, in the caller's transaction; skip one if a message with its source exists."""
     rows = [
         Delivery(webhook=webhook, message_id=_new_id(), event=each.event, source=each.source, body=each.body)
         for each in messages
@@ -107,14 +107,14 @@ def _new_id() -> str:
 
 
 def room(webhook: Webhook) -> int:
-    """Return how many messages a webhook may be sent beside those that are pending."""
+    """Return how many more messages may be pending for a webhook."""
     return max(0, MOST_PENDING - webhook.deliveries.filter(status=Delivery.Status.PENDING).count())
 
 
 def send_due() -> int:
     """Send what is due, for TURN_SECONDS at most, unless another worker does. Returns the number of attempts."""
     with readers.own_connection("sending webhooks") as conn:
-        # It ends with the connection, so a killed worker does not keep it.
+        # A lock of the session, because it ends with the connection, so that a killed worker does not keep it.
         row: Any = conn.execute(LOCK).fetchone()
         return _send_due() if row[0] else 0
 
@@ -136,7 +136,7 @@ def _send_due() -> int:
 
 
 def _next(turns: Counter[int | None], under_way: Iterable[Delivery]) -> list[Delivery]:
-    """Return the first due message of the webhooks that have had the fewest turns, as many as there are threads."""
+    """Return the first due message of each webhook with the fewest turns, as many as there are free threads."""
     busy = {delivery.webhook_id for delivery in under_way}
     firsts: dict[int, int] = dict(due().exclude(pk__in=busy).values_list("pk", "due"))
     chosen = sorted(firsts, key=lambda webhook: (turns[webhook], firsts[webhook]))[: THREADS - len(busy)]
@@ -144,7 +144,7 @@ def _next(turns: Counter[int | None], under_way: Iterable[Delivery]) -> list[Del
 
 
 def due() -> QuerySet[Any]:
-    """Return the webhooks that a message is due for, its id as `due`."""
+    """Return the webhooks with a due message, whose id is the attribute `due`."""
     now = timezone.now()
     pending = Delivery.objects.filter(
         webhook=OuterRef("pk"), status=Delivery.Status.PENDING, next_attempt_at__lte=now
@@ -156,8 +156,9 @@ def due() -> QuerySet[Any]:
 def keep(delivery: Delivery, made: SendAttempt) -> None:
     """Record an attempt, and what becomes of the message and its webhook."""
     with transaction.atomic():
+        # no_key, so that new messages, whose foreign key locks the webhook, can be stored at the same time.
         held = Delivery.objects.select_for_update(no_key=True).filter(pk=delivery.pk).first()
-        if held is None:
+        if held is None:  # deleted during the attempt
             return
         held.attempts += 1
         held.log = [*held.log, asdict(made)][-MOST_LOGGED:]
@@ -199,7 +200,7 @@ def _growing(first: timedelta, factor: int, times: int, longest: timedelta) -> t
 
 
 def send_again(deliveries: QuerySet[Delivery]) -> int:
-    """Let messages be sent at once, with all attempts, whatever became of them. Returns their number."""
+    """Make messages due now, with all attempts again, whatever their status. Returns their number."""
     now = timezone.now()
     webhooks = list(deliveries.values_list("webhook", flat=True).distinct())
     again = deliveries.update(status=Delivery.Status.PENDING, attempts=0, next_attempt_at=now, finished_at=None)
@@ -208,7 +209,7 @@ def send_again(deliveries: QuerySet[Delivery]) -> int:
 
 
 def backlogs() -> list[Backlog]:
-    """Return what each webhook has pending and dead, by its name."""
+    """Return the pending and dead messages of each webhook."""
     kept = Delivery.objects.exclude(status=Delivery.Status.DELIVERED).order_by()
     counted = kept.values_list("webhook", "status").annotate(Count("id"), Min("created_at"))
     found = {(webhook, status): (count, oldest) for webhook, status, count, oldest in counted}

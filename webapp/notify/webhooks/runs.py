@@ -1,4 +1,4 @@
-"""What a webhook is told of maintenance: that a run is done, or has failed."""
+"""Finds what a webhook is told about maintenance: that a run is done, or has failed."""
 
 from datetime import datetime, timedelta
 
@@ -13,12 +13,12 @@ from tidegauge.webapp.notify.webhooks.outbox import Message, News
 SOURCE = "run "
 TOLD = [MaintenanceRun.Status.DONE, MaintenanceRun.Status.FAILED]
 
-# A run that ended at a time may become visible after one that ended later: this long is looked at again.
+# How far back is read again, because a run may become visible after one that ended later.
 OVERLAP = timedelta(minutes=10)
 
 
 def find_runs(webhook: Webhook, position: dict[str, str] | None, room: int) -> News:
-    """Return the runs that ended since, and until when they were looked at. since: when the webhook was first told."""
+    """Return the runs that ended after a position. It has `since`, when the webhook was first told, and `until`."""
     now = timezone.now()
     if position is None:
         return News([], {"since": now.isoformat(), "until": now.isoformat()})

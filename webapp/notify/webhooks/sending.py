@@ -1,7 +1,7 @@
-"""One attempt at a delivery: a POST to a checked address, signed. It touches no database.
+"""One attempt at a delivery: a signed POST to a checked address. It does not use the database.
 
-It has a fixed time once the name is resolved, for which the system's resolver has a limit of its own. Proxies and
-credentials of the environment are not used, redirects are not followed, and no body of an answer is read.
+It has a time limit once the name is resolved; the system's resolver has its own limit. Proxies and credentials of the
+environment are not used, redirects are not followed, and the body of an answer is not read.
 """
 
 import asyncio
@@ -66,14 +66,15 @@ def _refusal(status: int) -> str:
 
 
 async def _within(seconds: float, *arguments: Any) -> int:
-    # The timeouts of httpx are for each read and write, so a receiver that sends a byte now and then meets none.
+    # One limit for all of it, because the timeouts of httpx apply to each read and write, so a receiver that sends a
+    # byte now and then never reaches them.
     async with asyncio.timeout(seconds):
         return await _post(*arguments)
 
 
 async def _post(url: httpx.URL, addresses: Sequence[Address], signed: dict[str, str], body: str) -> int:
     sent = signed | {"host": url.netloc.decode("ascii"), "content-type": "application/json", "user-agent": "tidegauge"}
-    # By address, so that nothing is resolved again; the certificate is still that of the name.
+    # By address, so that the name is not resolved again; the certificate is still checked for the name.
     extensions = {"sni_hostname": url.raw_host.decode("ascii")}
     timeout = settings.TIDEGAUGE_WEBHOOK_SECONDS
     async with httpx.AsyncClient(trust_env=False, verify=_tls(), timeout=timeout, follow_redirects=False) as client:

@@ -1,4 +1,4 @@
-"""What people do with webhooks, each with an audit entry: save, rotate the secret, send a test, send again."""
+"""What people do with webhooks: save, rotate the secret, send a test, send again. The admin audits what is saved."""
 
 from datetime import timedelta
 from functools import partial
@@ -26,9 +26,9 @@ def create(webhook: Webhook, *, by: User | None = None) -> str:
 
 
 def update(webhook: Webhook) -> None:
-    """Store an edited webhook. What it followed before goes on where it was; what is new to it begins now.
+    """Store an edited webhook. Topics that it already followed continue where they were; new ones begin now.
 
-    One that is enabled again is sent what it has missed.
+    A webhook that is enabled again is sent what it has missed.
     """
     webhook.rests_until = None
     webhook.save()
@@ -38,7 +38,7 @@ def update(webhook: Webhook) -> None:
 
 
 def rotate(webhook: Webhook, grace: timedelta, *, by: str) -> str:
-    """Give a webhook another secret, and return it; until `grace` is over messages are signed with both."""
+    """Give a webhook a new secret, and return it. Until `grace` has passed, messages are signed with both secrets."""
     with transaction.atomic():
         held = Webhook.objects.select_for_update(no_key=True).get(pk=webhook.pk)
         held.previous_secret, held.previous_until = held.secret, timezone.now() + grace
@@ -50,7 +50,7 @@ def rotate(webhook: Webhook, grace: timedelta, *, by: str) -> str:
 
 
 def send_test(webhook: Webhook, *, by: str) -> Delivery:
-    """Store a message that only says it is a test, to be sent with the others."""
+    """Store a test message, which is sent like any other."""
     with transaction.atomic():
         outbox.add(webhook, [Message(TEST, {"webhook": webhook.name})])
         record("webhook.test", f"webhook {webhook}", by=by)
@@ -58,7 +58,7 @@ def send_test(webhook: Webhook, *, by: str) -> Delivery:
 
 
 def send_again(deliveries: QuerySet[Delivery], *, by: str) -> int:
-    """Let messages be sent again, with the same ids and all attempts. Returns their number."""
+    """Make messages due again, with the same ids and all attempts. Returns their number."""
     with transaction.atomic():
         for name in sorted(set(deliveries.values_list("webhook__name", flat=True))):
             messages = list(deliveries.filter(webhook__name=name).values_list("message_id", flat=True))

@@ -1,7 +1,7 @@
-"""Signatures of the Standard Webhooks specification (v1: HMAC-SHA256), and the secrets that they are made with.
+"""Signatures of the Standard Webhooks specification (v1: HMAC-SHA256), and the secrets for them.
 
-A secret is not stored: it is HMAC-SHA256 of SECRET_KEY and a stored random seed, so that a copy of the table signs
-nothing. Beside the seed a digest of the secret is stored, which shows that SECRET_KEY has become another one.
+A secret is not stored: it is the HMAC-SHA256 of SECRET_KEY and a stored random seed, so that nobody can sign with a
+copy of the table. A digest of the secret is stored beside the seed, so that another SECRET_KEY is detected.
 """
 
 import base64
@@ -21,11 +21,11 @@ CHECK_LENGTH = 16
 
 
 class SecretKeyChangedError(Exception):
-    """SECRET_KEY is not the one that the secret was made with: restore it, or rotate the secret."""
+    """SECRET_KEY differs from the one that the secret was made with: restore it, or rotate the secret."""
 
 
 def new_seed() -> str:
-    """Return what is stored of a new secret."""
+    """Return what is stored for a new secret: its seed and a digest."""
     seed = secrets.token_hex(24)
     return f"{seed}.{_check(_derived(seed))}"
 
@@ -36,14 +36,14 @@ def secret_of(stored: str) -> str:
     secret = _derived(seed)
     if _check(secret) != check:
         raise SecretKeyChangedError(
-            "SECRET_KEY is not the one that this secret was made with; set the same in web and worker, restore the "
-            "former one, or rotate the secret of the webhook"
+            "SECRET_KEY differs from the one that this secret was made with; use the same one in web and worker, "
+            "restore the former one, or rotate the secret of the webhook"
         )
     return f"{PREFIX}{base64.b64encode(secret).decode()}"
 
 
 def headers(webhook: Webhook, message_id: str, body: str, at: datetime) -> dict[str, str]:
-    """Return the headers that sign a message. During a rotation it has a signature of each secret, the new one first.
+    """Return the headers that sign a message. During a rotation, it is signed with each secret, the new one first.
 
     Raises SecretKeyChangedError.
     """
