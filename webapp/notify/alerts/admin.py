@@ -1,4 +1,4 @@
-"""Alerts in the admin: rules and silences are edited; what was found and sent is shown."""
+"""Alerts in the admin: rules and silences can be edited; the alerts found and the messages sent are only shown."""
 
 from typing import Any, cast
 
@@ -57,7 +57,7 @@ class AlertRuleAdmin(AuditedEdits, ModelAdmin):
         limited = [f"{LIMITS[name].figure} over {LIMITS[name].form(limit)}" for name, limit in limits_of(rule).items()]
         return f"{', '.join([*rule.verdicts, *limited])} for {rule.after_seconds} s"
 
-    @display(description="Tells")
+    @display(description="Notifies")
     def tells(self, rule: AlertRule) -> str:
         return ", ".join([*rule.mail_to, *(webhook.name for webhook in rule.webhooks.all())])
 
@@ -100,7 +100,7 @@ class SilenceAdmin(AuditedEdits, ModelAdmin):
         named = {"pipeline": instance.pipeline, "rule": rule, "reason": instance.reason}
         return named | {"until": instance.until.isoformat()}
 
-    @display(description="Of", ordering="pipeline")
+    @display(description="Pipeline", ordering="pipeline")
     def of(self, silence: Silence) -> str:
         return silence.pipeline or "all pipelines"
 

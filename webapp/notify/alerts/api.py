@@ -1,4 +1,4 @@
-"""Alerts in the API: what rules have found and told of, newest first, in pages."""
+"""Alerts in the API: those that rules have found and reported, newest first, in pages."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -31,7 +31,7 @@ class AlertsParameters(RequestSerializer):
     pipeline = TextParameter(help_text="Alerts of this pipeline and its states; of all if absent")
     state = TextParameter(help_text="Alerts of this state; of all if absent")
     status = ChoiceParameter(STATUSES, help_text="Alerts that are open, or over; both if absent")
-    limit = NumberParameter(1, MAX_LIST, required=False, help_text=f"At most so many alerts; {DEFAULT_LIMIT} if absent")
+    limit = NumberParameter(1, MAX_LIST, required=False, help_text=f"At most this many; {DEFAULT_LIMIT} if absent")
     cursor = TextParameter(help_text="`next` of the page before. It contains all parameters; only `limit` may differ")
 
 
@@ -39,16 +39,16 @@ class AlertSerializer(serializers.Serializer):
     id = serializers.IntegerField()
     status = serializers.ChoiceField(STATUSES)
     pipeline = serializers.CharField()
-    state = serializers.CharField(allow_blank=True, help_text="empty: it is about the pipeline")
-    rule = serializers.CharField(allow_blank=True, help_text="that found it; empty for a restricted caller")
+    state = serializers.CharField(allow_blank=True, help_text="empty if the alert is about the pipeline")
+    rule = serializers.CharField(allow_blank=True, help_text="the rule that found it; empty for a restricted caller")
     verdict = serializers.ChoiceField([*CHOICES, *ABOVE_LIMIT])
     figure = serializers.CharField(
         allow_blank=True,
-        help_text=f"that is above a limit of the rule: {', '.join(f'`{name}`' for name in LIMITS)}; empty: it is about "
-        "a verdict",
+        help_text=f"the figure above a limit of the rule: {', '.join(f'`{name}`' for name in LIMITS)}; empty if the "
+        "alert is about a verdict",
     )
-    reason = serializers.CharField(help_text="why, in words; says so while the figure is unknown")
-    since = serializers.DateTimeField(help_text="when it was found")
+    reason = serializers.CharField(help_text="the reason in words; also says if the figure is unknown now")
+    since = serializers.DateTimeField(help_text="when the problem was found")
     until = serializers.DateTimeField(allow_null=True, help_text="when it was over; null while it is open")
 
 
@@ -73,7 +73,7 @@ EXAMPLE = {
 
 @dataclass(frozen=True)
 class AlertsQuery:
-    """Empty: all. before: the last alert of the page before; None: the first page. As a cursor it is signed text."""
+    """Empty: all. before: the last alert of the page before; None: the first page. A cursor is this, as signed text."""
 
     pipeline: str = ""
     state: str = ""

@@ -3,8 +3,8 @@ from django.apps import AppConfig
 
 class AlertsConfig(AppConfig):
     name = "tidegauge.webapp.notify.alerts"
-    # Migrations run in the order of labels. These tables refer to those of webhooks, and so come after the schema of
-    # states; `alerts` would bring it before the tables of keys and people, which a user `tidegauge` then has in it.
+    # Migrations run in the order of labels, and these depend on the schema of states. The label `alerts` would create
+    # that schema before the tables of keys and people, so that a database user `tidegauge` would get those in it, too.
     label = "tidegauge_alerts"
     verbose_name = "Alerts"
 

@@ -1,4 +1,4 @@
-"""What the periodic task does: look at all pipelines, record their verdicts, and report what the rules find."""
+"""The periodic check: reads all pipelines, records their verdicts, and reports what the rules find."""
 
 from datetime import datetime
 
@@ -12,11 +12,12 @@ from tidegauge.webapp.notify.alerts.messages import notify
 from tidegauge.webapp.notify.alerts.models import AlertRule, LastCheck
 from tidegauge.webapp.notify.alerts.rules import above_limits, findings, follow
 
+# Held until the end of the transaction, so that two workers never report the same.
 LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('tidegauge alerts', 0))"
 
 
 def check() -> bool:
-    """Look at all pipelines, unless another worker does. Returns whether it did."""
+    """Check all pipelines, unless another worker is doing it. Returns whether they were checked."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(LOCK)

@@ -1,6 +1,6 @@
-"""Figures of pipelines that a rule may limit: what the ledger has of their batches, and drivers have reported of input.
+"""Figures of pipelines that a rule may limit, from the batches in the ledger and the input that drivers report.
 
-A figure that nobody knows is neither above a limit nor within it: it begins no alert, and ends none.
+An unknown figure is neither above a limit nor within it, so it begins no alert and ends none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +19,8 @@ class Figures:
     """The figures of one pipeline, named as the limits of a rule; None: unknown.
 
     batch_gap_seconds: since its newest batch was committed. event_age_seconds: age of the newest event of its newest
-    five batches; of pipelines with event time. batch_seconds: median of the newest five batches, so that a single slow
-    one does not count; of the last day, and unknown of less than three.
+    five batches, for pipelines with event time. batch_seconds: median of the newest five batches, so that a single slow
+    one does not count; only of the last day, and unknown for fewer than three.
     """
 
     lag_seconds: float | None
@@ -37,9 +37,9 @@ def _in_s(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Limit:
-    """figure: what it limits. verdict: what an alert says of a figure above it. reason: with figure and limit.
+    """figure: what it limits. verdict: of an alert about a figure above it. reason: a format with figure and limit.
 
-    form: writes a figure, in its unit.
+    form: writes a figure with its unit.
     """
 
     figure: str

@@ -26,10 +26,12 @@ MOST_ADDRESSES = 20
 
 class AlertRuleForm(forms.ModelForm):
     pipelines = forms.MultipleChoiceField(
-        required=False, widget=UnfoldAdminSelectMultipleWidget, help_text="about these; no pipelines and no states: all"
+        required=False,
+        widget=UnfoldAdminSelectMultipleWidget,
+        help_text="the rule is about these; about all if neither pipelines nor states are chosen",
     )
     states = forms.MultipleChoiceField(
-        required=False, widget=UnfoldAdminSelectMultipleWidget, help_text="about these and their pipelines"
+        required=False, widget=UnfoldAdminSelectMultipleWidget, help_text="the rule is about these and their pipelines"
     )
     verdicts = forms.MultipleChoiceField(
         choices=[(name, name) for name in CHOICES],
@@ -44,7 +46,7 @@ class AlertRuleForm(forms.ModelForm):
         queryset=Webhook.objects.filter(kinds__contains=[Kind.ALERT]),
         required=False,
         widget=UnfoldAdminSelectMultipleWidget,
-        help_text="those that are about alerts",
+        help_text="only webhooks that are about alerts can be chosen",
     )
 
     class Meta:
@@ -66,8 +68,8 @@ class AlertRuleForm(forms.ModelForm):
             "rejected_share": "of the rows of recent batches, from 0 to below 1: 0.2 for 20 %",
             "event_age_seconds": "of pipelines with event time, whether or not they run",
             "batch_gap_seconds": "since the newest commit, whether or not the pipeline runs or has input",
-            "batch_seconds": "the median of its newest 5 batches took longer",
-            "after_seconds": "how long a verdict, or a figure above its limit, has to last before somebody is told",
+            "batch_seconds": "the median of the newest 5 batches took longer",
+            "after_seconds": "how long a verdict, or a figure above its limit, has to last before a message is sent",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -84,11 +86,11 @@ class AlertRuleForm(forms.ModelForm):
             try:
                 validate_email(address)
             except ValidationError as error:
-                raise ValidationError(f"{address!r} is no mail address") from error
+                raise ValidationError(f"{address!r} is not a valid mail address") from error
         if len(addresses) > MOST_ADDRESSES:
             raise ValidationError(f"{len(addresses)} addresses are more than {MOST_ADDRESSES}; use a mailing list")
         if addresses and not settings.TIDEGAUGE_MAIL:
-            raise ValidationError("there is no mail server: set EMAIL_URL in web and worker, or use a webhook")
+            raise ValidationError("no mail server is configured: set EMAIL_URL in web and worker, or use a webhook")
         return addresses
 
     def clean(self) -> dict[str, Any]:
@@ -96,9 +98,9 @@ class AlertRuleForm(forms.ModelForm):
         for name in LIMITS:
             self._check_limit(name, cleaned.get(name))
         if not self.errors and not cleaned["verdicts"] and all(cleaned[name] is None for name in LIMITS):
-            raise ValidationError("choose what is reported: verdicts, or limits of figures")
+            raise ValidationError("choose what to report: verdicts, or limits of figures")
         if not self.errors and not cleaned["mail_to"] and not cleaned["webhooks"]:
-            raise ValidationError("name whom to tell: mail addresses, or a webhook that is about alerts")
+            raise ValidationError("choose where to report: mail addresses, or a webhook that is about alerts")
         return cleaned
 
     def _check_limit(self, name: str, limit: float | None) -> None:
@@ -110,7 +112,7 @@ class AlertRuleForm(forms.ModelForm):
             self.add_error(name, f"enter a number of seconds above 0, or nothing; got {limit:g}")
 
     def _offer(self, field: str, names: list[str], chosen: list[str]) -> None:
-        # Also what is gone: a rule that names it can still be saved.
+        # Includes names that no longer exist, so that a rule with one of them can still be saved.
         self.fields[field].choices = [(name, name) for name in sorted({*names, *chosen})]  # type: ignore[attr-defined]
 
 
@@ -131,5 +133,5 @@ class SilenceForm(forms.ModelForm):
     def clean_until(self) -> Any:
         until = self.cleaned_data["until"]
         if until <= timezone.now():
-            raise ValidationError("enter a time that is still to come")
+            raise ValidationError("enter a time in the future")
         return until

@@ -1,7 +1,7 @@
 """The history of verdicts: which one each pipeline had, from when until when.
 
-Only the periodic task writes it. Where it was not run for longer than LONGEST_PAUSE, nobody knows what happened: the
-history has a gap there, not the verdict from before.
+Only the periodic task writes it. If it has not run for longer than LONGEST_PAUSE, the history has a gap instead of the
+verdict from before, because nobody knows what happened.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ WELL = "running"
 
 @dataclass(frozen=True)
 class VerdictChange:
-    """A verdict that a pipeline got. before: the one until then; empty if that is not known."""
+    """A change of a pipeline's verdict. before: the previous one; empty if it is unknown."""
 
     at: datetime
     until: datetime
@@ -45,7 +45,7 @@ class VerdictChange:
 
 
 def recorded_name(pipeline: PipelineStatus) -> str:
-    """Return the verdict as the history has it: all good ones are one, since they change with each batch."""
+    """Return the verdict as recorded: all good ones count as one, because they change with each batch."""
     found = verdict(pipeline)
     return WELL if found.tone == "good" else found.name
 
@@ -53,7 +53,7 @@ def recorded_name(pipeline: PipelineStatus) -> str:
 def record_verdicts(pipelines: Iterable[PipelineStatus], at: datetime) -> None:
     """Extend the period of each pipeline whose verdict is as before; end the others, and begin new ones.
 
-    In the caller's transaction, of which there is one at a time.
+    Runs in the caller's transaction, of which there must be only one at a time.
     """
     current = {period.pipeline: period for period in VerdictPeriod.objects.filter(is_current=True)}
     lasting: list[int] = []
@@ -77,7 +77,7 @@ def record_verdicts(pipelines: Iterable[PipelineStatus], at: datetime) -> None:
 
 
 def periods(pipeline: str, since: datetime, until: datetime) -> list[VerdictPeriod]:
-    """Return the periods of a pipeline that reach into a range of time, oldest first."""
+    """Return the periods of a pipeline that overlap a time range, oldest first."""
     found = VerdictPeriod.objects.filter(pipeline=pipeline, began_at__lt=until, until__gte=since)
     return list(found.order_by("began_at", "id"))
 
@@ -110,6 +110,6 @@ last_check = Cached(_read_last_check, 1.0)
 
 
 def silent_since() -> datetime | None:
-    """Return when the schedule last ran, if it should run and does not."""
+    """Return when the schedule last ran, if it has stopped although it is enabled; None otherwise."""
     at = last_check()
     return at if at is not None and timezone.now() - at > LONGEST_PAUSE else None

@@ -1,6 +1,6 @@
 """Sends the mails about alerts, which the outbox keeps: at least once each, and never for long at a time.
 
-A mail stays pending until its attempt is recorded, so a worker that dies while it sends one sends it again.
+A mail stays pending until its attempt is recorded, so if a worker dies while it sends one, the mail is sent again.
 """
 
 import smtplib
@@ -17,7 +17,8 @@ from tidegauge.webapp.notify.webhooks import outbox
 from tidegauge.webapp.notify.webhooks.models import Delivery
 from tidegauge.webapp.notify.webhooks.sending import SendAttempt
 
-# After it a task sends nothing new; TASK_SECONDS ends an attempt, too, which a server may draw out byte by byte.
+# After TURN_SECONDS a task starts no more mails, so that the worker gets to other tasks. TASK_SECONDS also ends a
+# running attempt, because a server that sends byte by byte could prolong it.
 TURN_SECONDS, TASK_SECONDS = 30.0, 60
 
 MOST_CHARACTERS = 500
@@ -51,7 +52,8 @@ def _send_next() -> bool:
 def _send(mail: Delivery) -> str:
     """Return why a mail was not sent; empty if it was."""
     if not settings.TIDEGAUGE_MAIL:
-        return "there is no mail server: set EMAIL_URL"
+        return "no mail server is configured: set EMAIL_URL"
+    # On one line, because Django refuses a subject with a newline.
     subject = " ".join(mail.subject.split())
     try:
         EmailMessage(subject, mail.body, to=mail.mail_to, headers={"Auto-Submitted": "auto-generated"}).send()

@@ -1,7 +1,7 @@
-"""Messages about alerts: one of a rule at a time, with all that has changed since the last, by mail and to webhooks.
+"""Messages about alerts, by mail and to webhooks. A rule's message has all that has changed since its last one.
 
-An alert remembers what a message has told of it. So what cannot be told now, because it is silenced or the last message
-was just sent, is told later if it still differs, and nothing is told twice.
+An alert stores what a message has reported about it. So what cannot be reported now, because it is silenced or the last
+message was just sent, is reported later if it still differs, and nothing is reported twice.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tidegauge.webapp.notify.webhooks import outbox
 from tidegauge.webapp.notify.webhooks.models import Webhook
 from tidegauge.webapp.notify.webhooks.outbox import Message
 
-# Between two messages of a rule: what changes meanwhile is in the next.
+# The least time between two messages of a rule; changes in between are in the next one.
 PACE = timedelta(seconds=60)
 MOST_LINES = 50
 EVENT = "alert.changed"
@@ -46,6 +46,7 @@ class Line:
 
 def notify(rule: AlertRule, pipelines: Sequence[PipelineStatus], at: datetime) -> None:
     """Make the messages about what has changed in the alerts of a rule, in the caller's transaction."""
+    # A `sent_at` in the future, left by a wrong clock, must not hold messages back.
     if rule.sent_at and timedelta() <= at - rule.sent_at < PACE:
         return
     silenced = _silenced(rule, at)
@@ -90,7 +91,7 @@ def _line(alert: Alert) -> Line:
 
 
 def _give(webhook: Webhook, rule: AlertRule, lines: Sequence[Line], pipelines: Sequence[PipelineStatus]) -> None:
-    """Store a message in the outbox of a webhook, about what the webhook may be told of."""
+    """Store a message in the outbox of a webhook, with only the alerts that the webhook may be told about."""
     visible = Visible(webhook.scope)
     seen = {pipeline.name for pipeline in visible.of_pipelines(pipelines)}
     own = [line for line in lines if line.pipeline in seen and (not line.state or visible.sees(line.state))]
@@ -124,7 +125,11 @@ def _body(rule: AlertRule, lines: Sequence[Line]) -> str:
 
 def _text(line: Line) -> str:
     since = f"since {line.since:%Y-%m-%d %H:%M:%S} UTC"
-    text = f"{line.subject}: {line.reason}, {since}" if line.status != Alert.OVER else f"{line.subject}; it was {since}"
+    text = (
+        f"{line.subject}: {line.reason}, {since}"
+        if line.status != Alert.OVER
+        else f"{line.subject}; it had lasted {since}"
+    )
     if not settings.TIDEGAUGE_PUBLIC_URL:
         return text
     name, of = ("dashboard:state", line.state) if line.state else ("dashboard:pipeline", line.pipeline)

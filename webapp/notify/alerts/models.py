@@ -1,4 +1,4 @@
-"""The history of verdicts, and alerts: the rules, what they have found, and silences."""
+"""Models of the history of verdicts, and of alerts: rules, what they have found, and silences."""
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -9,9 +9,9 @@ from tidegauge.webapp.notify.webhooks.models import Webhook
 
 
 class VerdictPeriod(models.Model):
-    """How long a pipeline had a verdict. verdict: `running` for all that are good, as these change with each batch.
+    """How long a pipeline had a verdict. verdict: `running` for all good ones, because these change with each batch.
 
-    until: when it was last looked at, or when the next verdict was found. is_current: the last one of its pipeline.
+    until: when the pipeline was last checked, or the next verdict found. is_current: the last one of its pipeline.
     """
 
     pipeline = models.TextField()
@@ -34,7 +34,7 @@ class VerdictPeriod(models.Model):
 
 
 class LastCheck(models.Model):
-    """One row: when the schedule last had the pipelines looked at."""
+    """One row: when the scheduled task last checked the pipelines."""
 
     at = models.DateTimeField()
 
@@ -120,7 +120,7 @@ class Alert(models.Model):
 
 
 class Silence(models.Model):
-    """A time in which no message is made. pipeline: of this one alone; empty: of all. rule: likewise; None: of all."""
+    """A time in which no messages are sent: about one pipeline, or all if empty; of one rule, or all if None."""
 
     pipeline = models.TextField(blank=True)
     rule = models.ForeignKey(AlertRule, models.CASCADE, null=True, blank=True, related_name="silences")

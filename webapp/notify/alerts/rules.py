@@ -1,7 +1,7 @@
 """What the rules find: alerts begin, become worse and end with verdicts on pipelines, figures, findings about states.
 
-An alert ends once its verdict has been gone for CALM, so that one that comes and goes is one alert. A driver that was
-stopped, paused or started again mends nothing yet: its alerts stay as they are until the pipeline is seen running.
+An alert ends once its verdict has been gone for CALM, so that one that comes and goes is one alert. Stopping, pausing
+or restarting a driver ends no alert, because it fixes nothing yet: alerts stay until the pipeline is seen running.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,10 +23,10 @@ OF_PIPELINES = [name for name, tone in TONES.items() if tone in ("bad", "watch")
 CHOICES = [*OF_PIPELINES, *OF_STATES]
 USUAL = [name for name in CHOICES if name not in ("retrying", "paused", "stopped")]
 
-# They hide whether what was wrong before still is.
+# Verdicts that do not show whether an earlier problem still exists.
 UNDECIDED = {"stopped", "paused", "never started", "starting"}
 
-# Of a figure: nobody knows whether it is above its limit.
+# The verdict of a figure while nobody knows whether it is above its limit.
 UNKNOWN = "unknown"
 UNKNOWN_NOW = "; it is unknown now, so the alert stays open"
 
@@ -38,7 +38,7 @@ STATES = "SELECT name, pipeline, finding <> '' AS not_served FROM tidegauge.stat
 
 @dataclass(frozen=True)
 class Found:
-    """The verdict on a pipeline, a figure or a state. states: that it is about, for rules of states."""
+    """The verdict on a pipeline, a figure or a state. states: those that it is about, for rules about states."""
 
     verdict: str
     reason: str
@@ -54,7 +54,7 @@ def findings(pipelines: Iterable[PipelineStatus]) -> dict[Subject, Found]:
         if row["not_served"]:
             found[row["pipeline"], name, ""] = Found(NOT_SERVED, "it is not served; its page says why", own)
         elif deviating.get(name):
-            # How many is for those who may see all of its keys.
+            # Without their number, because only those who may see all keys of the state may know it.
             found[row["pipeline"], name, ""] = Found(DEVIATING, "keys deviated in its newest audit", own)
     return found
 
@@ -74,7 +74,7 @@ def above_limits(
 def unknown_figures(
     rule: AlertRule, pipelines: Iterable[PipelineStatus], known: Mapping[str, Figures]
 ) -> dict[str, list[str]]:
-    """Return by pipeline that a rule is about the figures that it limits and nobody knows."""
+    """Return, for each pipeline that a rule is about, the figures that it limits and that are unknown."""
     found: dict[str, list[str]] = {}
     for (pipeline, _, name), each in above_limits(rule, pipelines, known).items():
         if each.verdict == UNKNOWN and _is_chosen(rule, pipeline, each):
@@ -85,7 +85,7 @@ def unknown_figures(
 def follow(rule: AlertRule, found: Mapping[Subject, Found], at: datetime, *, was_away: bool) -> None:
     """Begin, change and end the alerts of a rule.
 
-    was_away: nobody has looked for a while, so how long a verdict has lasted is counted from now.
+    was_away: nothing was checked for a while, so how long a verdict has lasted is counted from now.
     """
     opened = {(alert.pipeline, alert.state, alert.figure): alert for alert in rule.alerts.filter(ended_at=None)}
     found = {subject: each for subject, each in found.items() if _is_chosen(rule, subject[0], each)}
@@ -113,7 +113,7 @@ def _follow(rule: AlertRule, alert: Alert, found: Found | None, at: datetime) ->
     if found and _is_about(rule, found):
         alert.verdict, alert.reason, alert.well_since = found.verdict, found.reason, None
     elif found and found.verdict == UNKNOWN:
-        # How long it lasts, and how long it has been over, is counted from when it is known again.
+        # Both times start again once it is known: how long it has lasted, and how long it has been over.
         alert.reason, alert.well_since, alert.ended_at = alert.reason + UNKNOWN_NOW, None, None if alert.told else at
     elif found is None or _is_over(rule, alert, found):
         alert.well_since = alert.well_since or at
@@ -135,7 +135,7 @@ def _is_about(rule: AlertRule, found: Found) -> bool:
 
 
 def _is_over(rule: AlertRule, alert: Alert, found: Found) -> bool:
-    """Return whether a verdict that the rule is not about shows that the one of the alert is gone."""
+    """Return whether a verdict that the rule is not about shows that the alert's verdict no longer applies."""
     is_asked = alert.verdict in rule.verdicts
     return not is_asked or (found.verdict not in UNDECIDED and is_worse(alert.verdict, found.verdict))
 

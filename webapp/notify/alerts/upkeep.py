@@ -13,12 +13,12 @@ from psycopg import sql
 
 from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence, VerdictPeriod
 
-# Of one pipeline, whatever their age: one that changes with each look has 5,760 in a day.
+# Per pipeline, whatever their age, because a verdict that changes at each check adds 5,760 a day.
 MOST_PERIODS = 5_000
 
 
 def forget_old(**_: Any) -> None:
-    """Delete what ended longer ago than TIDEGAUGE_KEEP_DAYS, and periods beyond MOST_PERIODS of a pipeline."""
+    """Delete what ended more than TIDEGAUGE_KEEP_DAYS ago, and all but the newest MOST_PERIODS of a pipeline."""
     oldest = timezone.now() - timedelta(days=settings.TIDEGAUGE_KEEP_DAYS)
     VerdictPeriod.objects.filter(until__lt=oldest, is_current=False).delete()
     Alert.objects.filter(ended_at__lt=oldest).delete()
@@ -41,7 +41,10 @@ def rename_pipeline(*, old: str, new: str, **_: Any) -> None:
 
 
 def rename_state(*, conn: psycopg.Connection, old: str, new: str, **_: Any) -> None:
-    """Update rules and alerts when a state is renamed, in the caller's transaction."""
+    """Update rules and alerts when a state is renamed, in the caller's transaction.
+
+    Alerts of a dropped state that had the new name are deleted.
+    """
     rules, alerts = (sql.Identifier(model._meta.db_table) for model in (AlertRule, Alert))
     conn.execute(
         sql.SQL("UPDATE {} SET states = array_replace(states, %s, %s) WHERE %s = ANY(states)").format(rules),

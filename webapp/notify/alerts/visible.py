@@ -1,4 +1,4 @@
-"""What a caller sees of alerts: those of its own states and of their pipelines, without names that people gave."""
+"""Which alerts a caller sees: those of its own states and of their pipelines, without the names of rules."""
 
 from typing import Any
 

@@ -287,7 +287,7 @@ class TestInTheAdmin:
     def test_a_rule_that_reports_nothing_is_refused(self, filled, admin_client, mailbox):
         answer = admin_client.post(ADD, FORM)
 
-        assert "choose what is reported: verdicts, or limits of figures" in text(answer)
+        assert "choose what to report: verdicts, or limits of figures" in text(answer)
         assert not AlertRule.objects.exists()
 
 

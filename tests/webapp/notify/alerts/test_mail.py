@@ -83,7 +83,7 @@ def test_a_server_that_says_nothing_is_left_after_a_time(mailbox, message, setti
 
 
 def test_without_a_server_it_says_so(message):
-    assert error_of(again(message)) == "there is no mail server: set EMAIL_URL"
+    assert error_of(again(message)) == "no mail server is configured: set EMAIL_URL"
 
 
 def test_the_time_limit_of_the_task_ends_an_attempt(mailbox, message, settings):

@@ -260,9 +260,9 @@ class TestInTheAdmin:
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            ({}, "name whom to tell: mail addresses, or a webhook that is about alerts"),
-            ({"mail_to": "nobody"}, "'nobody' is no mail address"),
-            ({"mail_to": "a@example.com"}, "there is no mail server: set EMAIL_URL in web and worker"),
+            ({}, "choose where to report: mail addresses, or a webhook that is about alerts"),
+            ({"mail_to": "nobody"}, "'nobody' is not a valid mail address"),
+            ({"mail_to": "a@example.com"}, "no mail server is configured: set EMAIL_URL in web and worker"),
             ({"verdicts": ["caught up"]}, "Select a valid choice"),
             ({"pipelines": ["nothing"]}, "Select a valid choice"),
         ],

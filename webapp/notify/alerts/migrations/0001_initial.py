@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        # Where the user is called `tidegauge`, these tables are in the schema that states creates.
+        # If the database user is called `tidegauge`, these tables are in the schema that states creates.
         ("states", "0001_initial"),
         ("webhooks", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),

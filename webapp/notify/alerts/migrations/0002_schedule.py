@@ -1,4 +1,4 @@
-"""How often pipelines are looked at; from then on it is edited in the admin."""
+"""Schedules the check of the pipelines; from then on the schedule is edited in the admin."""
 
 from django.db import migrations
 from django.utils import timezone
@@ -11,12 +11,12 @@ def add_schedule(apps, schema_editor):
     interval = apps.get_model("django_celery_beat", "IntervalSchedule")
     task = apps.get_model("django_celery_beat", "PeriodicTask")
     every = {"every": EVERY_SECONDS, "period": "seconds"}
-    # Several equal intervals may exist: nothing in the table forbids it.
+    # Not get_or_create, because the table may have several equal intervals.
     schedule = interval.objects.filter(**every).first() or interval.objects.create(**every)
-    # Busy workers find one of them in the queue, not one per interval.
+    # A task expires after one interval, so that busy workers do not find a queue of them.
     defaults = {"task": "alerts.check", "interval": schedule, "expire_seconds": EVERY_SECONDS}
     task.objects.get_or_create(name=NAME, defaults=defaults)
-    # From here on a schedule that does not run is a problem.
+    # So that a schedule that never runs is reported as stopped, too.
     apps.get_model("tidegauge_alerts", "LastCheck").objects.get_or_create(pk=1, defaults={"at": timezone.now()})
 
 
