@@ -18,8 +18,19 @@ LARGEST_PORT = 65_535
 
 # NAT64 (RFC 6052): the last 32 bits are the IPv4 address that the packets go to.
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
-# Blocked, because this public number is Azure's platform service inside each virtual network.
-NOT_PUBLIC = ipaddress.ip_network("168.63.129.16/32")
+# Blocked although `is_global` allows them, because they lead elsewhere than their number says, or into a network.
+NOT_PUBLIC = [
+    ipaddress.ip_network(network)
+    for network in (
+        "168.63.129.16/32",  # Azure's platform service inside each virtual network
+        "192.0.0.0/24",  # protocol assignments; 192.0.0.192 is Oracle Cloud's metadata service
+        "64:ff9b:1::/48",  # NAT64 of a local network (RFC 8215)
+        "::/96",  # IPv4 addresses in the deprecated notation
+        "::ffff:0:0:0/96",  # IPv4 addresses, translated (RFC 2765)
+        "fec0::/10",  # deprecated site-local addresses
+    )
+]
+LONGEST_LABEL = 63
 
 
 class AddressError(ValueError):
@@ -34,6 +45,8 @@ def check_url(text: str) -> httpx.URL:
         raise AddressError("the URL is malformed; write it as https://host/path") from None
     if url.scheme not in PORTS or not url.host or not 0 < (url.port or 1) <= LARGEST_PORT:
         raise AddressError("the URL must begin with https:// and a host, optionally with a port")
+    if not all(0 < len(label) <= LONGEST_LABEL for label in url.raw_host.removesuffix(b".").split(b".")):
+        raise AddressError(f"the host name {url.host!r} is malformed; each part has 1 to {LONGEST_LABEL} characters")
     if url.userinfo:
         raise AddressError("the URL has a user name or password; remove it, because receivers check the signature")
     if url.scheme == "http" and not settings.TIDEGAUGE_WEBHOOK_NETWORKS:
@@ -62,7 +75,7 @@ def check_address(url: httpx.URL, address: Address) -> None:
         raise AddressError(
             f"{url.host} is {address}, which http:// may not reach; use https://, or TIDEGAUGE_WEBHOOK_NETWORKS"
         )
-    if not reached.is_global or reached.is_multicast or reached in NOT_PUBLIC:
+    if not reached.is_global or reached.is_multicast or any(reached in network for network in NOT_PUBLIC):
         raise AddressError(f"{url.host} is {address}, which is not public; allow it in TIDEGAUGE_WEBHOOK_NETWORKS")
 
 

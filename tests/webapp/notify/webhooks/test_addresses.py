@@ -19,6 +19,7 @@ HTTPS = httpx.URL("https://hook.example/")
         "100.64.0.1", "168.63.129.16", "224.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1",
         "::1", "::", "fe80::1", "fd00:ec2::254", "ff02::1", "ff0e::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254",
         "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2002:a9fe:a9fe::1", "2001:0:7f00:1::",
+        "192.0.0.192", "64:ff9b:1::808:808", "::808:808", "::ffff:0:808:808", "fec0::1",
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(address):
@@ -53,7 +54,9 @@ def test_a_public_address_is_not_sent_to_in_clear_text(settings):
     [
         "http://hook.example/", "ftp://hook.example/", "file:///etc/passwd", "https:///x", "hook.example", "", "https://",
         "https://ann:secret@hook.example/", "https://ann@hook.example/", "https://127.0.0.1/", "https://[::1]/",
-        "https://[::ffff:10.0.0.1]/", "https://hook.example:99999/", "https://169.254.169.254/latest/meta-data",
+        "https://[::ffff:10.0.0.1]/", "https://hook.example:99999/", "https://a..b.example/",
+        f"https://{'a' * 64}.example/",
+        "https://169.254.169.254/latest/meta-data",
     ],
 )  # fmt: skip
 def test_a_url_is_refused_where_it_is_declared(url):
