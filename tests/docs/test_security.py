@@ -15,6 +15,6 @@ def test_every_test_that_the_threat_model_names_exists():
 
 
 def test_what_is_kept_says_by_what_and_tested_where():
-    rows = PAGE.split("## Kept")[1].split("## Not kept")[0].strip().splitlines()[2:]
+    rows = PAGE.split("## Protected")[1].split("## Not protected")[0].strip().splitlines()[2:]
 
     assert [row for row in rows if "`tests/" not in row.split("|")[4]] == []

@@ -44,7 +44,7 @@ def test_a_table_of_before_gets_an_index_with_a_range_per_page(conn, fresh, part
     PostgresBackingMap(conn, spec, create=True)
     table = spec.name if partitions == 1 else f"{spec.name}_p0"
 
-    [create] = statements("Going back to before a batch takes long")
+    [create] = statements("Reverting a batch takes long")
 
     conn.execute(create.replace("words", table))
 

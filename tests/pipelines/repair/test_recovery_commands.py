@@ -111,7 +111,7 @@ def test_a_file_that_is_gone_since_the_backup_is_named_before_anything_is_touche
 def test_states_go_back_to_an_earlier_batch(workspace, type_command):
     run(workspace, ("1.txt", "dog"), ("2.txt", "wrong"))
     (workspace.input / "2.txt").write_text("right\n")
-    look, rewind = commands("The states have counted what they should not have")
+    look, rewind = commands("The states have counted wrong input")
 
     planned = type_command(look, TXID="1")
     untouched = counts(workspace)

@@ -159,7 +159,7 @@ class TestBehind:
         feed.restart()
         feed.run(views(("b", 7)))
 
-        assert re.search(message_of("An attempt that Redis has forgotten", 2), str(caught.value))
+        assert re.search(message_of("Redis has lost an attempt", 2), str(caught.value))
         assert feed.read("a", "b") == [1, 8]
 
     def test_they_are_found_at_the_next_start_if_the_retry_was_committed_meanwhile(self, feed, client):

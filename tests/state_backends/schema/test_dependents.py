@@ -179,7 +179,7 @@ class TestRefused:
 
         said = self.refusal(feed, wider)
 
-        assert re.search(message_of("A view of yours stands on a table that changes", 2), said)
+        assert re.search(message_of("A view depends on a table that changes", 2), said)
         assert said == (
             f"state {old.name!r}: its view gets columns of other types, or loses some, and this stands on it: view "
             f"totals_{old.name}; keep its definition, drop it, start again, and create it again over "
@@ -247,5 +247,5 @@ class TestRefused:
 
         said = self.refusal(feed, old)
 
-        assert re.search(message_of("A view of yours stands on a table that changes", 3), said)
+        assert re.search(message_of("A view depends on a table that changes", 3), said)
         assert f"this stands on it: view history_{old.name};" in said

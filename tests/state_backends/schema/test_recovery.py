@@ -69,10 +69,10 @@ def test_a_schema_change_waits_for_a_reader(feed, conn, connect, monkeypatch):
 
 
 def test_a_view_of_yours_stands_on_a_table_that_changes(feed, conn):
-    definition, drop, create = statements("A view of yours stands on a table that changes")
+    definition, drop, create = statements("A view depends on a table that changes")
     conn.execute("CREATE VIEW reports.words AS SELECT word, count FROM tidegauge_state.words")
 
-    with pytest.raises(DependentObjectsError, match=message_of("A view of yours stands on a table that changes", 1)):
+    with pytest.raises(DependentObjectsError, match=message_of("A view depends on a table that changes", 1)):
         register(feed, PARTED)
     assert "FROM tidegauge_state.words" in conn.execute(definition).fetchone()[0]
     conn.execute(drop)

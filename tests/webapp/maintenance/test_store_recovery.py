@@ -119,7 +119,7 @@ FAULTS = {
     "A store is full": full,
     "A store has no append-only file": has_no_file,
     "A rebuild was cut short": cut_short,
-    "An attempt that Redis has forgotten": forgotten,
+    "Redis has lost an attempt": forgotten,
 }
 ERRORS = (FindingError, BackendSetupError, BackendUnavailable, LostWritesError)
 
