@@ -1,6 +1,6 @@
-"""Search the model: `python -m docs.model`; `--off pin` takes a guard out and prints the shortest history that breaks.
+"""Search the model: `python -m docs.model`. `--off pin` removes a guard and prints the shortest history that breaks.
 
---store, --inputs and --faults give other bounds, such as `--store external --inputs a ar ab --faults 2`.
+--store, --inputs and --faults set other bounds, such as `--store external --inputs a ar ab --faults 2`.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from docs.model.guards import GUARDS, WHOLE, Bounds, StoreKind
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m docs.model")
-    parser.add_argument("--off", choices=sorted(GUARDS), help="take this guard out")
+    parser.add_argument("--off", choices=sorted(GUARDS), help="remove this guard")
     parser.add_argument("--store", choices=["ledger", "external", "buckets"], default="external")
-    parser.add_argument("--inputs", nargs="+", help="per batch, the letters of what it may hold, such as: ab ar")
+    parser.add_argument("--inputs", nargs="+", help="for each batch, letters of its possible inputs, such as: ab ar")
     parser.add_argument("--faults", type=int, default=1)
     parser.add_argument("--without", nargs="*", default=[], help="actions that are left out")
     asked = parser.parse_args()

@@ -1,8 +1,8 @@
-"""A state that is spread by buckets over nodes: each node guards its bucket, and the ledger's one row commits for all.
+"""A state that is spread by buckets over nodes: each node guards its bucket, and one row of the ledger commits for all.
 
-Each key is the bucket of a node of its own. Nothing is published: a reader takes the commit from the ledger, asks the
-nodes, takes a row's value if its txid is not newer, else the previous one, and compares the commit with the ledger
-afterwards. Else it reads again.
+Each key is the bucket of a separate node. Nothing is published: a reader takes the commit from the ledger, asks the
+nodes, and takes a row's value if its txid is not newer than the commit, else the previous value. Afterwards it compares
+the commit with the ledger, and reads again if it has changed.
 """
 
 from docs.model.guards import Bounds, StoreKind
@@ -11,7 +11,7 @@ from docs.model.world import INPUTS, KEYS, Attempt, Driver, Numbers, World
 
 
 class Buckets(Rules):
-    """The rules of a spread state; nodes and ledger are not restored, which `Rules` has for one store."""
+    """The rules of a spread state. Restores of nodes and ledger are not modelled; `Rules` has them for one store."""
 
     def __init__(self, kind: StoreKind, bounds: Bounds, off: frozenset[str] = frozenset()) -> None:
         super().__init__(kind, bounds._replace(without=bounds.without | {"copy", "restore_ledger", "revert"}), off)
@@ -21,7 +21,7 @@ class Buckets(Rules):
         return drives(world, place, Driver("admits", own))
 
     def may_write(self, world: World, own: Attempt, key: str = "") -> bool:
-        """A node is asked alone: the ledger's row may change meanwhile."""
+        """Only the node is asked, because its check is not in a transaction with the ledger's row."""
         return not self.on("admission") or world.store.node(key) == numbers(own)
 
     def admit_node(self, world: World, place: int, driver: Driver) -> Steps:
@@ -42,11 +42,11 @@ class Buckets(Rules):
             yield f"has attempt {own.number} admitted by the node of {key}", after
 
     def revert_bucket(self, world: World, place: int, driver: Driver) -> Steps:
-        """Revert the attempts before in one bucket; the tasks write after the last one."""
+        """Revert the previous attempts in one bucket. The tasks write after the last bucket."""
         own = driver.attempt
         buckets = self.asked(own, "every bucket") if driver.phase == "reverts" else set()
         for key in sorted(buckets - driver.done):
-            # A node that has not admitted the attempt could not check it.
+            # Without the guard `every node`, a node may not have admitted the attempt, and then it cannot check it.
             is_let = self.may_write(world, own, key) or not self.on("every node")
             store = self.reverted(world.store, own.txid, key) if is_let else None
             if store is None:
@@ -59,7 +59,7 @@ class Buckets(Rules):
             yield f"reverts batch {own.txid} in the bucket of {key}", after
 
     def asked(self, own: Attempt, guard: str) -> set[str]:
-        """Return the keys whose nodes are asked: all, or those that the attempt has rows for if the guard is off."""
+        """Return the keys whose nodes are asked: all, or only those with rows of the attempt if the guard is off."""
         return set(KEYS) if self.on(guard) else set(INPUTS[own.input])
 
 

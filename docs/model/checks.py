@@ -1,4 +1,4 @@
-"""What the ledger and an external store check before they let something happen, and what it does to rows then."""
+"""The checks of the ledger and of an external store before an action, and the effects of actions on rows."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from docs.model.world import (
     changed,
 )
 
-# The name of an attempt that the store has no note of.
+# The name of an attempt of which the store has no record.
 UNKNOWN = (0, 0)
 
 
@@ -43,13 +43,13 @@ class Checks(Readers):
         return numbers == [own.fence, own.txid, own.number] and (token == own.token or not self.on("token"))
 
     def may_write(self, world: World, own: Attempt, key: str = "") -> bool:
-        """Whether an attempt may write a key. An external store is asked alone: the ledger may change meanwhile."""
+        """Whether an attempt may write a key. An external store cannot check the ledger in the same transaction."""
         if self.external:
             return self.is_admitted(world, own)
         return self.holds(world.ledger, own) and self.is_open(world.ledger, own)
 
     def has_written(self, world: World, own: Attempt) -> bool:
-        """Whether all that the attempt wrote is there, and its own. In the ledger's database nothing is asked."""
+        """Whether the store has all writes of the attempt and still admits it. The ledger's database needs no check."""
         guard = world.store.guard
         return not self.external or (self.is_admitted(world, own) and self.has_keys(guard, own.txid, own.input))
 
@@ -58,7 +58,7 @@ class Checks(Readers):
         return not self.external or not self.on("ended") or (note is not None and note.ended)
 
     def admitted(self, guard: Guard, own: Attempt) -> Guard | None:
-        """Return the guard with an attempt admitted; None where that is refused. A start takes over another epoch."""
+        """Return the guard with an attempt admitted; None if that is refused. A start takes over another epoch."""
         same_epoch = guard.epoch == own.epoch or not guard.admitted[0]
         fence, txid, number, token = guard.admitted
         older = (own.fence, own.txid, own.number) < (fence, txid, number)
@@ -79,7 +79,7 @@ class Checks(Readers):
         return not self.on("keys") or (note is not None and ended and len(note.keys) == len(INPUTS[name]))
 
     def matches(self, world: World, committed: int) -> bool:
-        """Compare the store with the ledger: whether it is at the committed batch, or `mended` brings it there."""
+        """Whether the store is at the ledger's committed batch, or `mended` can bring it there."""
         history, guard = world.ledger.history, world.store.guard
         own = guard.note(committed)
         if self.on("ahead") and (guard.published > committed + 1 or guard.note(committed + 2) is not None):
@@ -93,7 +93,7 @@ class Checks(Readers):
         return (not self.on("content") or own.by == last.by) and self.has_keys(guard, committed, last.input)
 
     def mended(self, world: World, store: Store, committed: int) -> Store | None:
-        """Return the store at the committed batch; None where a row cannot go back."""
+        """Return the store at the committed batch; None if a row cannot be reverted."""
         if not self.on("mend"):
             return store
         if store.guard.published < committed:
@@ -106,12 +106,12 @@ class Checks(Readers):
         """Return the store with batch `txid` published."""
         by, note = store.guard.by[:txid], store.guard.note(txid)
         if len(by) < txid:
-            # Batches in between are left out only once the guard `behind` is.
+            # Batches in between can be missing only if the guard `behind` is off.
             by += (UNKNOWN,) * (txid - 1 - len(by)) + (note.by if note else UNKNOWN,)
         return store._replace(guard=store.guard._replace(published=txid, by=by, shown=self.answers(store, txid)))
 
     def merged(self, store: Store, own: Attempt, key: str, part: int) -> Store | None:
-        """Return the store after Trident's opaque rule for one row; None where a newer batch wrote it."""
+        """Return the store after Trident's opaque rule for one row; None if a newer batch wrote it."""
         row = store.row(key)
         base: Value = None
         previous: tuple[Value, int] = (None, NEVER)
@@ -134,7 +134,7 @@ class Checks(Readers):
         return store
 
     def reverted(self, store: Store, txid: int, key: str) -> Store | None:
-        """Return the store with a row of batch `txid` as it was before; None where that is not known."""
+        """Return the store with a row of batch `txid` as it was before; None if the row before is unknown."""
         row = store.row(key)
         if row is None or row.txid != txid:
             return store
@@ -149,6 +149,6 @@ class Checks(Readers):
 
 
 def noted(store: Store, txid: int, **changes: Any) -> Store:
-    """Return the store with its note of a batch changed."""
+    """Return the store with its record of a batch changed."""
     notes = tuple(note._replace(**changes) if note.txid == txid else note for note in store.guard.notes)
     return store._replace(guard=store.guard._replace(notes=notes))

@@ -1,4 +1,4 @@
-"""Explore: every world that the rules can reach, breadth first, until an invariant does not hold."""
+"""Visits every world that the rules can reach, breadth first, until an invariant does not hold."""
 
 from collections import Counter, deque
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from docs.model.world import World
 class Found(NamedTuple):
     """states: how many worlds were reached. actions: name to how often it led to a new world.
 
-    violation: "" where every invariant holds in every world; else what is wrong at the end of `history`, the shortest
+    violation: "" if every invariant holds in every world; else what is wrong at the end of `history`, the shortest
     sequence of steps that leads there.
     """
 
@@ -21,12 +21,13 @@ class Found(NamedTuple):
 
 
 def explore(rules: Rules) -> Found:
-    """Search all that is within the bounds of the rules."""
+    """Search everything within the bounds of the rules."""
     first = World(faults=rules.bounds.faults)
     came_from: dict[World, tuple[World, str] | None] = {first: None}
     actions: Counter[str] = Counter()
     waiting = deque([first])
     while waiting:
+        # Oldest first, so that the first violation found has a shortest history.
         world = waiting.popleft()
         for action, sentence, after in rules.steps(world):
             if after in came_from:

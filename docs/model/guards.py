@@ -1,4 +1,4 @@
-"""The guards of the protocol, each of which can be taken out, and the bounds in which its absence is seen."""
+"""The guards of the protocol, each of which can be removed, and the bounds within which a search shows its absence."""
 
 from typing import Literal, NamedTuple
 
@@ -8,8 +8,8 @@ StoreKind = Literal["ledger", "external", "buckets"]
 class Bounds(NamedTuple):
     """How far a search goes.
 
-    inputs: per batch, the names of what it may hold; there are as many batches. faults: how many crashes, failures,
-    takeovers, commits that come again and restores a history has at most. without: actions that are left out.
+    inputs: for each batch, the names of the inputs that it may have. faults: the most crashes, failures, takeovers,
+    replays of committed batches and restores in one history. without: actions that are left out.
     """
 
     inputs: tuple[str, ...]
@@ -18,14 +18,14 @@ class Bounds(NamedTuple):
 
 
 class GuardRule(NamedTuple):
-    """rule: in words. store, bounds: of a search that finds an invariant broken once the guard is taken out."""
+    """rule: as in README.md. store, bounds: of a search that breaks an invariant once the guard is removed."""
 
     rule: str
     store: StoreKind
     bounds: Bounds
 
 
-# Searches with every guard in place, which take some seconds each.
+# Searches with every guard in place; each takes a few seconds.
 WHOLE: tuple[tuple[StoreKind, Bounds], ...] = (
     ("ledger", Bounds(("a", "ar", "ab"), faults=1)),
     ("ledger", Bounds(("ar", "b"), faults=2)),
@@ -44,28 +44,28 @@ LEDGER_GOES_BACK = frozenset({"begin_again", "fail", "restore_store"})
 
 GUARDS: dict[str, GuardRule] = {
     "fence": GuardRule(
-        "an attempt begins, writes and commits only while its driver was the last to take the pipeline over",
+        "an attempt begins, writes and commits only while its driver was the last to take over the pipeline",
         "ledger",
         ONE_FAULT,
     ),
     "token": GuardRule(
-        "acquisitions are compared by a random token too, since a restored ledger gives a fence out again",
+        "acquisitions are also compared by a random token, because a restored ledger uses a fence again",
         "ledger",
         TWO_FAULTS,
     ),
     "attempt": GuardRule("an attempt writes and commits only while it is the open one", "ledger", ONE_FAULT),
     "original": GuardRule(
-        "under a ledger that was restored nothing is written until a driver has started", "ledger", ONE_FAULT
+        "after a restore of the ledger, nothing is written until a driver has started", "ledger", ONE_FAULT
     ),
     "epoch": GuardRule(
         "a driver that starts on a restored ledger makes a new epoch", "ledger", Bounds(("ab",), faults=2)
     ),
-    "revert": GuardRule("a retry reverts what the attempts before it wrote, before it writes", "ledger", ONE_FAULT),
+    "revert": GuardRule("before a retry writes, it reverts the writes of the attempts before it", "ledger", ONE_FAULT),
     "replay": GuardRule(
-        "a row that the batch has written already is computed again from its previous version", "ledger", ONE_FAULT
+        "a row that the batch has already written is computed again from its previous version", "ledger", ONE_FAULT
     ),
     "used up": GuardRule(
-        "the committed batch comes again only if the batch after it has not been opened", "ledger", TWO_FAULTS
+        "the committed batch is replayed only if the batch after it has not been opened", "ledger", TWO_FAULTS
     ),
     "one task": GuardRule("one task per attempt writes a key", "ledger", ONE_FAULT),
     "snapshot": GuardRule("a reader sees the previous version of a row that a later batch wrote", "ledger", ONE_FAULT),
@@ -75,7 +75,7 @@ GUARDS: dict[str, GuardRule] = {
         Bounds(("a", "a", "a"), faults=0),
     ),
     "pin": GuardRule(
-        "each read of a pinned commit compares it with the commit of that number that is there now",
+        "each read of a pinned commit compares it with the present commit of that number",
         "external",
         Bounds(("ab",), faults=2, without=frozenset({"copy"})),
     ),
@@ -90,12 +90,12 @@ GUARDS: dict[str, GuardRule] = {
         Bounds(("a", "r", "b"), faults=0),
     ),
     "settled": GuardRule(
-        "compaction keeps tombstones that the committed batch wrote, since it may come again",
+        "compaction keeps tombstones that the committed batch wrote, because it may be replayed",
         "external",
         Bounds(("a", "ar"), faults=2, without=frozenset({"copy"})),
     ),
     "admission": GuardRule(
-        "an external store lets only the attempt write that was admitted last",
+        "an external store lets only the last admitted attempt write",
         "external",
         Bounds(("ab",), faults=1),
     ),
@@ -131,22 +131,22 @@ GUARDS: dict[str, GuardRule] = {
         ONE_FAULT,
     ),
     "mend": GuardRule(
-        "the next admission publishes the committed batch, and reverts what the ledger does not know",
+        "the next admission publishes the committed batch, and reverts a batch that the ledger lacks",
         "external",
         ONE_FAULT,
     ),
     "commit": GuardRule(
-        "a reader knows a commit by epoch, txid and attempt, as the first two are those of the attempt before, too",
+        "a reader identifies a commit by epoch, txid and attempt, because another attempt has the same epoch and txid",
         "buckets",
         Bounds(("ab",), faults=2),
     ),
     "every node": GuardRule(
-        "of a spread state every node admits an attempt, also one that the attempt has no rows for",
+        "every node of a spread state admits an attempt, even if the attempt has no rows for it",
         "buckets",
         Bounds(("ab",), faults=1),
     ),
     "every bucket": GuardRule(
-        "of a spread state a retry reverts every bucket, also one that it has no rows for",
+        "a retry reverts every bucket of a spread state, even if it has no rows for it",
         "buckets",
         Bounds(("ab",), faults=1),
     ),

@@ -1,7 +1,7 @@
 """The rules: what drivers, tasks, maintenance, readers and faults may do, each under its guards.
 
-An action is a method that yields what it may lead to: a sentence and a world. It yields nothing where a guard refuses.
-One action is one step that nothing can come between, such as a transaction or a script call; a crash may follow any.
+An action is a method that yields its possible results: a sentence and a world. It yields nothing if a guard refuses.
+One action is one atomic step, such as a transaction or a script call; a crash may follow any step.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from docs.model.world import INPUTS, KEYS, Attempt, Commit, Driver, Pin, Store, 
 
 Steps = Iterator[tuple[str, World]]
 
-# Attempts whose tasks may still run, however long ago their drivers died.
+# The tasks of this many newest attempts may still run, even if their drivers died long ago.
 RUNNING = 2
 
 
@@ -35,7 +35,7 @@ class Rules(Checks):
         return {name for name, _ in [*self.shared, *self.own]}
 
     def steps(self, world: World) -> Iterator[tuple[str, str, World]]:
-        """Yield each step that can be next: the name of its action, a sentence, and the world after it."""
+        """Yield each possible next step: the name of its action, a sentence, and the world after it."""
         for name, action in self.shared:
             for sentence, after in action(world):
                 yield name, sentence, after
@@ -47,13 +47,14 @@ class Rules(Checks):
     # Drivers
 
     def start(self, world: World, place: int, driver: Driver) -> Steps:
-        """Take the pipeline over. Another driver may run on: its session has lost the lock, and it does not know."""
+        """Take over the pipeline. Another driver may continue, because it does not know that it has lost its lock."""
         takeover = any(other.phase != "down" for other in world.drivers)
-        # The names of the two mean nothing, so B starts only beside A.
+        # A and B are interchangeable, so B starts only beside A; otherwise the search would visit each world twice.
         is_next = driver.phase == "down" and (place == 0 or world.drivers[0].phase != "down")
         if not is_next or world.faults < takeover:
             return
         ledger, token = world.ledger, world.token + 1
+        # A token is never used twice, so it also serves as the random name of an epoch.
         epoch = token if self.on("epoch") and not ledger.is_original else ledger.epoch
         ledger = ledger._replace(fence=ledger.fence + 1, token=token, epoch=epoch, is_original=True)
         own = Attempt(ledger.fence, token, epoch, ledger.committed, 0, "")
@@ -62,7 +63,7 @@ class Rules(Checks):
         yield f"starts under fence {ledger.fence}, token {token}", drives(world, place, Driver(phase, own))
 
     def catch_up(self, world: World, place: int, driver: Driver) -> Steps:
-        """Compare the store with the ledger, take it over, and mend it; the ledger's row is held meanwhile."""
+        """Compare the store with the ledger, take it over, and repair it. The ledger's row stays locked meanwhile."""
         own = driver.attempt
         if driver.phase != "started" or not self.holds(world.ledger, own):
             return
@@ -74,13 +75,14 @@ class Rules(Checks):
             )
 
     def begin(self, world: World, place: int, driver: Driver) -> Steps:
-        """Open the next batch, or open it again after an attempt that died, with whatever input comes now."""
+        """Open the next batch, or open it again after an attempt that died, with any of its inputs."""
         if driver.phase == "ready" and self.holds(world.ledger, driver.attempt):
             yield from self.opened(world, place, driver)
 
     def begin_again(self, world: World, place: int, driver: Driver) -> Steps:
-        """Take the commit back: Spark died before it recorded it, and an opaque source brings other input."""
+        """Undo the commit, because Spark died before it recorded it and an opaque source brings other input."""
         ledger = world.ledger
+        # Spark brings a committed batch again only as the first batch of a query.
         fresh = driver.phase == "ready" and driver.attempt.number == 0
         if not fresh or not world.faults or not ledger.history or not self.holds(ledger, driver.attempt):
             return
@@ -98,14 +100,14 @@ class Rules(Checks):
             yield f"opens batch {txid} with input {name}, attempt {number}", begun
 
     def admit(self, world: World, place: int, driver: Driver) -> Steps:
-        """Compare the store with the ledger, tell it which attempt may write, and mend it."""
+        """Compare the store with the ledger, tell it which attempt may write, and repair it."""
         own = driver.attempt
         store = self.taken_over(world, own) if driver.phase == "opened" else None
         if store is not None:
             yield f"has attempt {own.number} admitted", self.writing(world._replace(store=store), place, own)
 
     def taken_over(self, world: World, own: Attempt) -> Store | None:
-        """Return the store with an attempt admitted; None where it is refused."""
+        """Return the store with an attempt admitted; None if it is refused."""
         committed = own.txid - 1 if own.number else own.txid
         guard = self.admitted(world.store.guard, own) if self.matches(world, committed) else None
         return None if guard is None else self.mended(world, world.store._replace(guard=guard), committed)
@@ -120,12 +122,13 @@ class Rules(Checks):
         return drives(world._replace(tasks=(*world.tasks, own)[-RUNNING:]), place, Driver("writes", own))
 
     def revert(self, world: World, place: int, driver: Driver) -> Steps:
-        """Revert in one transaction; an external store first shows readers the batch before, then goes row by row."""
+        """Revert in one transaction. An external store first shows readers the batch before, then reverts its rows."""
         own = driver.attempt
         if driver.phase != "reverts" or not self.may_write(world, own):
             return
         store: Store | None
         if self.external:
+            # Published first, because readers must not see the batch while its rows are being reverted.
             store = self.shown(world.store, min(world.store.guard.published, own.txid - 1))
             begun = drives(world._replace(store=store), place, Driver("reverts rows", own))
             yield f"begins to revert batch {own.txid}", begun
@@ -135,7 +138,7 @@ class Rules(Checks):
             yield f"reverts batch {own.txid}", self.with_tasks(world._replace(store=store), place, own)
 
     def revert_row(self, world: World, place: int, driver: Driver) -> Steps:
-        """Revert one row of an external store; the last one is recorded, and then the tasks write."""
+        """Revert one row of an external store. After the last row, the store records this and the tasks write."""
         own = driver.attempt
         if driver.phase != "reverts rows" or not self.may_write(world, own):
             return
@@ -157,6 +160,7 @@ class Rules(Checks):
             return
         if not self.holds(ledger, own) or not self.is_open(ledger, own) or not self.has_written(world, own):
             return
+        # Compared with the last token of all, because the ledger's own may have been restored.
         late = "" if own.token == world.token else f"a driver that was replaced has committed batch {own.txid}"
         history = (*ledger.history, Commit(own.input, own.name))
         world = world._replace(ledger=ledger._replace(history=history, open=0), broken=late)
@@ -170,12 +174,12 @@ class Rules(Checks):
             yield f"publishes batch {own.txid}", drives(world, place, Driver("ready", own))
 
     def crash(self, world: World, place: int, driver: Driver) -> Steps:
-        """The driver dies; its tasks go on."""
+        """The driver dies; its tasks continue."""
         if driver.phase != "down" and world.faults:
             yield "dies", drives(world._replace(faults=world.faults - 1), place, Driver())
 
     def fail(self, world: World, place: int, driver: Driver) -> Steps:
-        """The batch fails, and the driver starts it again under the same fence; the tasks of the attempt go on."""
+        """The batch fails, and the driver starts it again under the same fence; the tasks of the attempt continue."""
         if driver.phase not in ("down", "started", "ready") and world.faults:
             again = Driver("ready", driver.attempt._replace(number=0))
             yield "fails and tries again", drives(world._replace(faults=world.faults - 1), place, again)
@@ -183,7 +187,7 @@ class Rules(Checks):
     # Tasks
 
     def write(self, world: World) -> Steps:
-        """A task merges a key: for the first time, again, or long after its driver has gone."""
+        """A task merges a key: for the first time, again, or long after its driver has died."""
         for own in world.tasks:
             for task in self.tasks_of(own) if self.has_ended(world, own) else ():
                 key = task[0]
@@ -205,7 +209,7 @@ class Rules(Checks):
     # Maintenance, readers, restores
 
     def compact(self, world: World) -> Steps:
-        """Delete a tombstone. The ledger's row is held meanwhile."""
+        """Delete a tombstone, with the ledger's row locked."""
         settled = world.ledger.committed - self.on("settled")
         for key in KEYS:
             row = world.store.row(key)

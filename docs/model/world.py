@@ -1,7 +1,7 @@
-"""The world of the model: what the ledger, a store, its drivers and a reader hold at one moment.
+"""The world of the model: the state of the ledger, a store, the drivers and a reader at one moment.
 
 Everything is a tuple, so that two equal worlds are one state of the search. Numbers count from 1. A value is the tuple
-of the batches that it has counted, such as ("1a", "2b"); None is a key that is removed or was never there.
+of the batches that it has counted, such as ("1a", "2b"); None is a key that was removed or never existed.
 """
 
 from collections.abc import Iterable
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 KEYS = ("x", "y")
 
-# What a batch does to each key, by the name of its input. A key that is not named gets no rows.
+# The effect of a batch on each key, by the name of its input. The batch has no rows for other keys.
 INPUTS = {
     "a": {"x": "add", "y": "add"},
     "b": {"y": "add"},
     "r": {"x": "remove", "y": "add"},
 }
 
-# In place of the txid of a previous version: there was none, or a revert has used it up.
+# Instead of the txid of a previous version: there was none, or a revert has used it up.
 NEVER, FORGOTTEN = 0, -1
 
 Value = tuple[str, ...] | None
-Name = tuple[int, int]  # of an attempt: the token of its acquisition, and its number
+Name = tuple[int, int]  # of an attempt: the token of its driver's acquisition, and its number
 Numbers = tuple[int, int, int, int]  # of an attempt: fence, txid, number and token
 
 
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One attempt at a batch. token, epoch: random in the code, and never given out twice here."""
+    """One attempt at a batch. token, epoch: random in the code; here they are never used twice."""
 
     fence: int
     token: int
@@ -49,7 +49,7 @@ class Attempt(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A committed batch: what it held, and which attempt was committed."""
+    """A committed batch: its input, and which attempt was committed."""
 
     input: str
     by: Name
@@ -58,7 +58,7 @@ class Commit(NamedTuple):
 class Ledger(NamedTuple):
     """The pipeline's row. history: the committed batches. open: the number of the open attempt, 0 for none.
 
-    is_original: False from a restore on, until the next driver starts and makes a new epoch.
+    is_original: False after a restore, until the next driver starts and creates a new epoch.
     """
 
     epoch: int = 1
@@ -74,9 +74,9 @@ class Ledger(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What an external store noted of a batch: the attempt that was admitted last, and the keys it has written.
+    """An external store's record of a batch: the attempt that was admitted last, and the keys it has written.
 
-    ended: that attempt has reverted what the attempts before it wrote.
+    ended: that attempt has reverted the writes of the attempts before it.
     """
 
     txid: int
@@ -88,8 +88,8 @@ class Note(NamedTuple):
 class Guard(NamedTuple):
     """The guard of an external store.
 
-    admitted: the attempt that may write. by: of each batch up to the published one, the attempt that was published.
-    shown: what readers saw then, which no code keeps and the invariants need.
+    admitted: the attempt that may write. by: for each batch up to the published one, the attempt that was published.
+    shown: the values that readers saw at the last publication. The code does not store them; the invariants need them.
     """
 
     admitted: Numbers = (0, 0, 0, 0)
@@ -132,7 +132,7 @@ class Store(NamedTuple):
 
 
 class Driver(NamedTuple):
-    """A driver and how far it is. done: the tasks of its attempt that have reported, or the rows it has reverted."""
+    """A driver and its phase. done: the tasks of its attempt that have reported, or the rows it has reverted."""
 
     phase: str = "down"
     attempt: Attempt = Attempt(0, 0, 0, 0, 0, "")
@@ -140,7 +140,7 @@ class Driver(NamedTuple):
 
 
 class Pin(NamedTuple):
-    """A reader that reads keys of one commit one after another. values: what that commit holds."""
+    """A reader that reads keys of one commit one after another. values: those of that commit."""
 
     txid: int
     label: tuple[object, ...]
@@ -148,7 +148,7 @@ class Pin(NamedTuple):
 
 
 class World(NamedTuple):
-    """tasks: attempts whose tasks may still write. faults: how many more may come. token: the last one given out."""
+    """tasks: attempts whose tasks may still write. faults: how many more may occur. token: the last one used."""
 
     ledger: Ledger = Ledger()
     store: Store = Store()
@@ -162,7 +162,7 @@ class World(NamedTuple):
 
 
 def changed(value: Value, txid: int, name: str, key: str, parts: Iterable[int]) -> Value:
-    """Return a key's value after parts of a batch's input; a key has one part, unless several tasks write it."""
+    """Return a key's value after parts of a batch's input. A key has one part, unless several tasks write it."""
     act = INPUTS[name].get(key)
     if act == "remove":
         return None
@@ -170,7 +170,7 @@ def changed(value: Value, txid: int, name: str, key: str, parts: Iterable[int]) 
 
 
 def folded(history: Iterable[Commit], parts: int = 1) -> tuple[Value, ...]:
-    """Return what each key holds once these batches are counted once each, in their order."""
+    """Return the value of each key after each of these batches was counted once, in their order."""
     values: dict[str, Value] = dict.fromkeys(KEYS)
     for txid, commit in enumerate(history, start=1):
         for key in KEYS:
