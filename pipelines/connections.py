@@ -1,7 +1,7 @@
-"""Connections of a pipeline to the database: their time-outs, and how many of them a batch may hold at once.
+"""Opens a pipeline's database connections, with their time-outs, and limits how many a batch may use at once.
 
-A task holds one connection while it writes. A cluster of 500 cores would open 500, while a server allows 100 by default
-and gains nothing from more than a few. So few tasks write a batch, however many computed it.
+A task holds one connection while it writes. A cluster of 500 cores would open 500, but a server allows 100 by default
+and is no faster with more than a few. So only a few tasks write a batch, however many computed it.
 """
 
 import os
@@ -19,30 +19,30 @@ from tidegauge.state_backends.session import CLIENT, DURABLE, connection_options
 
 T = TypeVar("T")
 
-# A Python worker of Spark runs one task after the other, and ends a minute after its last one.
+# Kept because a Python worker of Spark runs one task after another; it exits a minute after its last one.
 _kept: dict[str, psycopg.Connection] = {}
 
-# A server writes on its own cores; a task that waits for one of them need not hold a connection.
+# More tasks would hold connections only to wait, because writing is limited by the server's cores.
 MOST_WRITERS = 32
 
-# A task that waits longer than this waits for a stuck writer; if it fails, the batch is tried again.
+# A task that waits longer than this waits for a stuck writer; it may fail, because the batch is then retried.
 SESSION = {
     "statement_timeout": "10min",
     "lock_timeout": "60s",
     "idle_in_transaction_session_timeout": "10min",
     "work_mem": "64MB",  # a task's rows are sorted by key before they are merged
-    "idle_session_timeout": "0",  # the session of an idle driver holds its pipeline
+    "idle_session_timeout": "0",  # never, because an idle driver's session holds its pipeline's lock
     "timezone": "UTC",
 }
 
-# A setting that a session is opened with and no other has. A pooler opens sessions of its own, lends them to its
-# clients, and does not hand on what these ask for at the start: PgBouncer refuses it, or is told to ignore it.
+# A setting that only this session is opened with. It detects a pooler, because a pooler lends sessions of its own to
+# its clients without the options that they connect with: PgBouncer refuses those, or is told to ignore them.
 MARK = "tidegauge.session"
 NOT_HANDED_ON = "unsupported startup parameter"
 POOLED = (
-    "the database's address leads to a connection pooler, such as PgBouncer: a session is then another client's, too, "
-    "and the locks and settings of a driver and its tasks are those of a session; give the address of the server "
-    "itself (TIDEGAUGE_MAX_WRITERS limits the connections of a pipeline)"
+    "the database's address leads to a connection pooler, such as PgBouncer, whose clients share sessions, but drivers "
+    "and tasks need sessions of their own for their locks and settings; give the address of the server itself "
+    "(TIDEGAUGE_MAX_WRITERS limits the connections of a pipeline)"
 )
 
 
@@ -50,7 +50,7 @@ def connect(dsn: str, name: str) -> psycopg.Connection:
     """Open a connection in autocommit mode. name: shown after `tidegauge` in pg_stat_activity.application_name.
 
     If either host vanishes, the other notices within 30 s (see state_backends/session.py).
-    Raises PoolerError where a pooler is between the two.
+    Raises PoolerError if a connection pooler is in between.
     """
     mark = secrets.token_hex(8)
     with _naming_a_pooler():
@@ -62,6 +62,7 @@ def connect(dsn: str, name: str) -> psycopg.Connection:
             connect_timeout=10,
             **CLIENT,
         )
+    # Also turns synchronous_commit on if it is off, because committed batches must be durable.
     found = conn.execute(f"SELECT current_setting('{MARK}', true), ({DURABLE})").fetchone()
     if found is None or found[0] != mark:
         conn.close()
@@ -83,8 +84,8 @@ def _naming_a_pooler() -> Iterator[None]:
 def lent(dsn: str, name: str) -> Iterator[psycopg.Connection]:
     """Lend the connection that this process keeps from task to task, or open one. See `connect`.
 
-    A task that fails closes it, whatever it has met, as a server that was promoted since: the next attempt opens
-    another.
+    Closes it if the task fails with any error, because the cause may be the connection itself, for example after a
+    failover; the next attempt then opens another.
     """
     conn = _still_open(dsn, name) or connect(dsn, name)
     try:
@@ -93,7 +94,7 @@ def lent(dsn: str, name: str) -> Iterator[psycopg.Connection]:
         conn.close()
         raise
     if _kept.setdefault(dsn, conn) is not conn:
-        conn.close()  # another thread's was faster
+        conn.close()  # because another thread has kept one in the meantime
 
 
 def _still_open(dsn: str, name: str) -> psycopg.Connection | None:
@@ -109,21 +110,21 @@ def _still_open(dsn: str, name: str) -> psycopg.Connection | None:
 
 
 def session_options(dsn: str) -> str:
-    """Return libpq's `options`: those of the address, then ours."""
+    """Return libpq's `options`: those of the address, then ours, because the last value of a setting wins."""
     given = conninfo_to_dict(dsn).get("options") or ""
     return f"{given} {connection_options(**SESSION)}".strip()
 
 
 @dataclass(frozen=True)
 class Writers:
-    """states: how many are fed at once. partitions: at most so many tasks write each of them."""
+    """states: how many are written at once. partitions: the number of tasks that may write each of them."""
 
     states: int
     partitions: int
 
 
 def divide_writers(limit: int, states: int) -> Writers:
-    """Divide `limit` connections among the states of a pipeline: all states at once if there is one for each.
+    """Divide `limit` connections among the states of a pipeline; all are written at once if there is one for each.
 
     limit, states: 1 or more. The product of the result's two numbers is at most `limit`.
     """
@@ -132,7 +133,7 @@ def divide_writers(limit: int, states: int) -> Writers:
 
 
 def rounds(states: Sequence[T], limit: int) -> Iterator[tuple[Sequence[T], int]]:
-    """Yield the states to feed at the same time, and the number of partitions in which each of them is written."""
+    """Yield the states to write at the same time, and the number of partitions in which each of them is written."""
     writers = divide_writers(limit, len(states))
     for first in range(0, len(states), writers.states):
         yield states[first : first + writers.states], writers.partitions
@@ -141,8 +142,8 @@ def rounds(states: Sequence[T], limit: int) -> Iterator[tuple[Sequence[T], int]]
 def writer_limit(conn: psycopg.Connection, environ: Mapping[str, str] = os.environ) -> int:
     """Return how many tasks of this pipeline may write at once: `TIDEGAUGE_MAX_WRITERS`, or what the server can spare.
 
-    That is half of the connections it allows for this role and database, at most 32. The other half is for the web,
-    maintenance and another pipeline; set the variable for each pipeline if there are several.
+    That is half of the connections it allows for this role and database, at most 32. The other half is for the web
+    application, maintenance and another pipeline; set the variable for each pipeline if there are several.
     Raises RuntimeSetupError if the variable is not a number of 1 or more.
     """
     given = environ.get("TIDEGAUGE_MAX_WRITERS", "")

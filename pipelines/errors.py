@@ -42,7 +42,7 @@ class CheckpointUnreachableError(TidegaugeError):
 
 @dataclass(frozen=True)
 class Gap:
-    """Events that are lost: those of `place` from offset `first` to `last`, both lost."""
+    """Lost events: those of `place` from offset `first` to offset `last`, inclusive."""
 
     place: str
     first: int
@@ -55,7 +55,7 @@ class Gap:
 class InputLostError(TidegaugeError):
     """Events that a source promised are lost, or may be: choose how to continue, as the message says.
 
-    gaps: what is lost, where the source can tell. left: the offset from which everything is there, None if unknown.
+    gaps: what is lost, if the source can tell. left: the offset from which on nothing is lost, None if unknown.
     """
 
     def __init__(self, message: str, gaps: Sequence[Gap] = (), left: Any = None) -> None:
@@ -65,7 +65,7 @@ class InputLostError(TidegaugeError):
 
 
 class RecountError(TidegaugeError):
-    """A state cannot be counted once more from its sources, as the message says: compare it with its changelog."""
+    """A state cannot be recounted from its sources, as the message says: compare it with its changelog."""
 
 
 class RuntimeSetupError(Exception):
@@ -75,16 +75,16 @@ class RuntimeSetupError(Exception):
 
 
 class SparkVersionError(RuntimeSetupError):
-    """The installed Spark is not one that this runs on: install another, as the message says."""
+    """The installed Spark is not a supported version: install another, as the message says."""
 
 
-# Our own errors and those of our drivers, as the lines of a Python worker's traceback begin with them.
+# Lines of a Python worker's traceback that begin with these name an error of ours or of our drivers.
 OURS = ("tidegauge.", "psycopg.", "redis.")
 
 # The last line of a Python traceback: the qualified name of the class, and the message if there is one.
 RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: |$)", re.MULTILINE)
 
-# How Spark begins the sentence that says what is wrong, wherever it stands in what Java adds to it.
+# The sentence with which Spark says what is wrong, as [CODE] and text. Searched for, because Java adds text before it.
 SPARKS = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 
 LONGEST_REASON = 500  # characters
@@ -103,8 +103,8 @@ def failure_reason(error: Exception) -> str:
 def is_retryable(error: Exception) -> bool:
     """Return whether trying again may help, as the attribute `retryable` of our error classes says.
 
-    An error of a Python worker arrives as text inside Spark's error; the classes that its traceback names decide, and
-    each of them must be retryable. An error that names no class of ours is retryable.
+    An error of a Python worker arrives as text inside Spark's error. It is retryable if every class of ours that its
+    traceback names is, and so also if it names none.
     """
     if isinstance(error, TidegaugeError | RuntimeSetupError):
         return error.retryable

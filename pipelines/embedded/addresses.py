@@ -7,5 +7,5 @@ ADDRESSES = ("DATABASE_URL", "REDIS_URL")
 
 
 def are_known(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the environment has the addresses, so that settings and modules of a user's read what stays."""
+    """Return whether both addresses are set, so that a user's settings and modules can already read the final ones."""
     return all(map(environ.get, ADDRESSES))

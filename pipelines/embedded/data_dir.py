@@ -21,12 +21,12 @@ PAUSE_SECONDS = 0.5
 
 
 def is_checkout() -> bool:
-    """Return whether our package is that of a checkout, not an installed one."""
+    """Return whether this package runs from a checkout instead of an installation."""
     return (REPOSITORY / "manage.py").exists()
 
 
 def project_dir() -> Path:
-    """Return the folder that relative places begin at: the checkout, or the working folder of an installed package."""
+    """Return the base of relative paths: the checkout, or the working folder if the package is installed."""
     return REPOSITORY if is_checkout() else Path.cwd()
 
 
@@ -36,7 +36,7 @@ def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
     Raises RuntimeSetupError if it cannot be created.
     """
     home = Path(environ.get("TIDEGAUGE_HOME") or project_dir() / ".tidegauge").resolve()
-    # Root's servers run as another user, which must be able to enter this folder to reach its own.
+    # Others may enter it if we are root, because the servers then run as another user, whose folders are inside it.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     try:
         home.mkdir(mode=mode, parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def write_private(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write `text` at once, readable by the owner only."""
+    """Write `text` atomically, readable by the owner only."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
@@ -85,7 +85,7 @@ def free_port() -> int:
 def is_free(port: int) -> bool:
     """Return whether a server could listen on `port` now."""
     with socket.socket() as probe:
-        # Like the servers: connections that are still closing do not count.
+        # Because the servers set it too: connections that are still closing do not keep them from listening.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -95,14 +95,14 @@ def is_free(port: int) -> bool:
 
 
 def start_on_a_port(start: Callable[[int], None], port_file: Path) -> None:
-    """Call `start(port)` with the port of the last start, or with another one if that is taken or fails.
+    """Call `start(port)` with the port of the last start, or with another one if that is taken or the start fails.
 
-    There are several attempts, as another process may take a free port before the server listens on it.
-    Raises what the last attempt raised.
+    There are several attempts, because another process may take a free port before the server listens on it.
+    Raises the error of the last attempt.
     """
     port = _last_port(port_file)
     for attempts_left in reversed(range(START_ATTEMPTS)):
-        # Written first: if we are killed, the next process finds the running server by this port.
+        # Written first, so that if we are killed, the next process finds the running server by this port.
         write_private(port_file, str(port))
         try:
             return start(port)

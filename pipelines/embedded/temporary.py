@@ -1,6 +1,6 @@
-"""What tests run on: servers of one run of tests, and a database for each test.
+"""Servers for one test run, and a database for each test.
 
-The servers' folder goes when the process ends; what a run leaves that was killed, the next one removes.
+The servers' folder is removed when the process ends. If a run is killed, the next run removes its servers and folder.
 """
 
 import atexit
@@ -30,12 +30,12 @@ SETTLED_SECONDS = 60
 def start_temporary_servers(environ: MutableMapping[str, str] = os.environ) -> None:
     """Set `DATABASE_URL` and `REDIS_URL`, if they are unset, to servers that end with this process.
 
-    Their data folder becomes `TIDEGAUGE_HOME`. A crash of the machine may lose what they hold, which makes them fast.
+    Their data folder becomes `TIDEGAUGE_HOME`. To be fast, they may lose their data if the machine crashes.
     Raises RuntimeSetupError if a server cannot be started.
     """
     remove_abandoned_servers()
     home = Path(tempfile.mkdtemp(prefix=PREFIX))
-    # Exit handlers run backwards: the servers stop, then their folder goes.
+    # Registered first, so that it runs last: exit handlers run in reverse order, and the servers must stop before it.
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     environ["TIDEGAUGE_HOME"] = str(home)
     servers.ensure_servers(environ, durable=False)
@@ -51,7 +51,7 @@ def remove_abandoned_servers() -> None:
 
 
 def server_url() -> str:
-    """Return `DATABASE_URL`; where it is unset, of a server that is started now and ends with this process."""
+    """Return `DATABASE_URL`. If it is unset, start a server that ends with this process, and return its URL."""
     if not os.environ.get("DATABASE_URL"):
         start_temporary_servers()
     return os.environ["DATABASE_URL"]
@@ -59,9 +59,9 @@ def server_url() -> str:
 
 @contextmanager
 def temporary_database(server: str) -> Iterator[str]:
-    """Create an empty database beside the one of this URL; yield its URL, and drop it at the end.
+    """Create an empty database on the server of this URL; yield its URL, and drop it at the end.
 
-    Raises RuntimeSetupError where the role may not create databases.
+    Raises RuntimeSetupError if the role may not create databases.
     """
     name = f"tidegauge_test_{uuid4().hex[:12]}"
     with psycopg.connect(server, autocommit=True) as admin:
@@ -69,8 +69,8 @@ def temporary_database(server: str) -> Iterator[str]:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         except psycopg.errors.InsufficientPrivilege as error:
             raise RuntimeSetupError(
-                "tests need a database of their own each, and the role of DATABASE_URL may not create one; run ALTER "
-                "ROLE .. CREATEDB, name another role, or unset DATABASE_URL for an embedded server"
+                "each test needs a database of its own, and the role in DATABASE_URL may not create one; run ALTER "
+                "ROLE .. CREATEDB, use another role, or unset DATABASE_URL to start an embedded server"
             ) from error
     try:
         yield urlsplit(server)._replace(path=f"/{name}").geturl()

@@ -1,1 +1,1 @@
-"""Examples: a module each, with a function of the same name that takes the folder its input files land in."""
+"""Examples, one per module: a function of the same name takes the folder of its input files (order_totals: a table)."""

@@ -27,8 +27,8 @@ CLICK_THROUGH = StateSpec(
 def ad_clicks(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """Clicks within an hour of their impression, per campaign, from JSON lines in `impressions` and `clicks`.
 
-    Both may come ten minutes late. An impression counts as without a click once no click can follow in time; a click
-    that follows later counts as without an impression, under the campaign `unknown`.
+    Both may come ten minutes late. An impression counts as without a click once no click can arrive in time; a click
+    that arrives later counts as without an impression, under the campaign `unknown`.
     """
     shown = Stream.read(JsonFiles(folder / "impressions", schema=IMPRESSION, files_per_batch=files_per_batch))
     clicked = Stream.read(JsonFiles(folder / "clicks", schema=CLICK, files_per_batch=files_per_batch))

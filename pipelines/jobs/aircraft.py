@@ -1,4 +1,4 @@
-"""Aircraft: what each plane flew, and the delays of every day as sketches; the demo's second pipeline."""
+"""Aircraft: the flights of each plane, and the delays of every day as sketches; the demo's second pipeline."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tidegauge.pipelines.declare.windows import tumbling
 from tidegauge.pipelines.sources.files.formats import JsonFiles
 from tidegauge.state_backends import Count, DistinctCount, Latest, Quantiles, StateSpec, Sum
 
-# Most flights without a tail number were cancelled before a plane was chosen. They are dead letters here.
+# tailnum is required, so flights without one become dead letters: most were cancelled before a plane was chosen.
 FLIGHT = (
     "time_hour timestamp NOT NULL, origin string NOT NULL, dest string NOT NULL, carrier string NOT NULL, "
     "tailnum string NOT NULL, dep_delay double, distance bigint"

@@ -10,7 +10,7 @@ from tidegauge.state_backends import Latest, StateSpec
 PROFILE = "user string NOT NULL, name string, city string, changed_at timestamp NOT NULL"
 SETTING = "user string NOT NULL, language string, newsletter boolean, set_at timestamp NOT NULL"
 
-# Each side has a time of its own, so it changes its own fields only.
+# Each side has its own time column, so that it changes only its own fields.
 CUSTOMERS = StateSpec(
     "customers",
     key={"user": "text"},
@@ -25,8 +25,9 @@ CUSTOMERS = StateSpec(
 def customers(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """One row per user from changed profiles and changed settings, from JSON lines in `profiles` and `settings`.
 
-    Every field holds its newest value by the time of its own side; a null changes nothing, so a change may have single
-    fields, and changes may come late or in any order. A user of one side alone has nulls for the other.
+    Every field holds its newest value by the time of its own side. A null changes nothing, so a change may carry only
+    some of the fields, and changes may arrive late or in any order. A user known to only one side has nulls for the
+    other.
     """
     profiles = Stream.read(JsonFiles(folder / "profiles", schema=PROFILE, files_per_batch=files_per_batch))
     settings = Stream.read(JsonFiles(folder / "settings", schema=SETTING, files_per_batch=files_per_batch))

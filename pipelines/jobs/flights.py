@@ -1,4 +1,4 @@
-"""Departures from New York: four live aggregates over the flights of 2013, and the demo's input."""
+"""Departures from New York: four live aggregates over the flights of 2013; the demo's first pipeline."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Order totals: aggregates over a table whose rows change, equal to a GROUP BY of it at every batch."""
+"""Order totals: aggregates over a table whose rows change, equal to a GROUP BY of it after every batch."""
 
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
@@ -16,7 +16,7 @@ BY_STATUS = StateSpec(
         "mean": Mean("amount", type="numeric(38, 2)"),
     },
 )
-# Apart: extremes are folded in Python, totals by the server.
+# A state of its own, because extremes are folded in Python and totals by the server.
 EXTREMES = StateSpec(
     "order_extremes",
     key={"status": "text"},

@@ -22,8 +22,8 @@ VIEWS_BY_HOUR = StateSpec(
 def page_views(folder: Path, files_per_batch: int = 100, *, drop_late: bool = False) -> Pipeline:
     """Page views per user and hour, from JSON-lines files that land in a folder.
 
-    A view that comes more than an hour after later ones is counted as late in the batch's figures, and updates its hour
-    like any other; with `drop_late` it is dropped.
+    A view that is more than an hour older than one already seen is counted as late in the batch's figures, but still
+    updates its hour; with `drop_late` it is dropped.
     """
     views = Stream.read(JsonFiles(folder, schema=VIEW, files_per_batch=files_per_batch))
     in_time = views.with_watermark("at", "1 hour", drop_late=drop_late)

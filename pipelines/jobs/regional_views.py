@@ -15,12 +15,12 @@ VIEWS = StateSpec("regional_views", key={"region": "text"}, measures={"views": C
 
 
 def regional_views(folder: Path, files_per_batch: int = 100) -> Pipeline:
-    """Page views per region of the viewer, from JSON lines in `users` and `views`; `unknown` where there is none.
+    """Page views per region of the viewer, from JSON lines in `users` and `views`; `unknown` if there is none.
 
-    A lookup sees the table as committed before the batch. So if a user's region comes in the same batch as a view, the
-    view counts under the region before, or as unknown: nothing says which came first within a batch, and a batch that
-    is tried again must find the same. If that matters, land the users one batch before their views. Counted views stay
-    with their region when the user moves.
+    A lookup sees the table as committed before the batch. If a user's region arrives in the batch of a view, the view
+    counts under the previous region, or as unknown, because the order within a batch is not known and a retried batch
+    must find the same. If that matters, land the users one batch before their views. Counted views stay with their
+    region when the user moves.
     """
     users = Stream.read(JsonFiles(folder / "users", schema=USER, files_per_batch=files_per_batch))
     views = Stream.read(JsonFiles(folder / "views", schema=VIEW, files_per_batch=files_per_batch))

