@@ -1,7 +1,7 @@
-"""AnyFormat: what Spark's checkpoint tells of a source, whatever its format.
+"""AnyFormat: what Spark's checkpoint says about a source, whatever its format.
 
-A source of files is known by its offsets, which count the entries of a log in the checkpoint, and is then compared and
-written again file by file. Of any other source only the offsets are known, as the JSON that it wrote itself.
+The offsets of a file source count the entries of a log in the checkpoint, so its batches are compared, and its log is
+restored, file by file. For any other source only the offsets are known, as the JSON that the source itself wrote.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -25,14 +25,14 @@ ROOT = Path("/")
 
 
 class AnyFormat:
-    """What sources share that Spark reads by a format of its own. No event of theirs is unreadable.
+    """What sources share that Spark reads by one of its formats. None of their events is unreadable.
 
-    spout: what the source promises when a batch comes again. max_bad_share: of the events that a state may reject.
+    spout: what the source promises when a batch is replayed. max_bad_share: the share of events a state may reject.
     """
 
     packages: tuple[str, ...] = ()
-    # What is said of what comes after an offset, as no format of Spark's can be asked.
-    unasked = "cannot be asked; the query fails when it starts if what comes after that batch is gone"
+    # Shown in place of what comes after an offset, because Spark's formats cannot be asked for it.
+    unasked = "cannot say what is still there; the query fails when it starts if the input after that batch is gone"
 
     def __init__(self, spout: Spout, max_bad_share: float = 0.5) -> None:
         self.spout = spout
@@ -66,12 +66,12 @@ class AnyFormat:
 
     def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
         if self.spout == "non_transactional":
-            raise InputLostError(f"{self}: is not kept, so what it sent is not read again")
+            raise InputLostError(f"{self}: does not keep its input, so what it sent cannot be read again")
         missing = sorted(path for path in again if not Path(path).exists())
         if missing:
             raise InputLostError(
                 f"{self}: {len(missing)} of the files that were counted and must be read again are gone, the first is "
-                f"{missing[0]!r}; put them back, or leave an empty file in the place of each that shall not count"
+                f"{missing[0]!r}; put them back, or put an empty file in the place of each that must not count"
             )
 
     def restore(self, log: CheckpointPath, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
@@ -84,5 +84,5 @@ class AnyFormat:
 
 
 def reads_files(offset: Any) -> bool:
-    """Return whether an offset is that of Spark's source of files, which counts the entries of its log."""
+    """Return whether an offset is one of Spark's file source, which counts the entries of its log."""
     return isinstance(offset, dict) and offset.keys() == {"logOffset"}

@@ -1,9 +1,9 @@
 r"""Exact: detects values that Spark would silently change while parsing.
 
-Spark rounds a decimal to the places of its column, drops what comes after the microseconds or after a date, makes
-1e400 infinite, and completes a time of day by today's date. Each of these is a misfit here, and its row is bad, so that
-no sum is wrong in silence. Misfits are rare: a line is first searched for something that could be one, by its text and
-by the values that Spark has read, and only such a line is read a second time.
+Spark rounds a decimal to the scale of its column, drops digits after the microseconds and text after a date, reads
+1e400 as infinity, and adds today's date to a time of day. Each of these is a misfit here and makes its row bad, so that
+no sum is silently wrong. Because misfits are rare, a line is first searched for signs of one, in its text and in the
+values that Spark has read, and only a suspicious line is read a second time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 FLOATS, TIMES = (DoubleType, FloatType), (TimestampType, TimestampNTZType)
 
-# A variant holds a number of so many digits exactly, a longer one or one with an exponent as a double.
+# A variant holds a number of up to 38 digits exactly, but a longer one, or one with an exponent, as a double.
 VARIANT_DIGITS, DOUBLE_DIGITS = 38, 15
 LAST_SECOND = 253_402_300_799  # of the year 9999, since 1970
 
@@ -42,7 +42,7 @@ ZONE = r":[0-9.]*\s*[-+A-Za-z]"
 AFTER_DATE = r"^\s*[-+]?[0-9]+-[0-9]+-[0-9]+\s*[T ]\s*\S"
 MIDNIGHT = r"[T ]00?:00(:00(\.0+)?)?\s*(Z|UTC|[-+]00(:?00)?)?\s*$"
 
-# What nearly every time and date looks like: its cast is what Spark's parsers of JSON and CSV read, and is exact.
+# The form of nearly every time and date. Its cast is exact, and gives what Spark's JSON and CSV parsers would read.
 PLAIN_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 PLAIN_TIME = rf"{PLAIN_DATE}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]{{1,6}})?"
 PLAIN: dict[type[DataType], str] = {
@@ -51,15 +51,15 @@ PLAIN: dict[type[DataType], str] = {
     TimestampNTZType: f"^{PLAIN_TIME}$",
 }
 
-# What a text looks like that Spark makes of a number with a fraction, or of one that it takes for infinite.
+# What a number with a fraction, or one that Spark takes for infinite, looks like after Spark has read it as text.
 WRITTEN_NUMBER = r'^(?:-?[0-9]+(?:\.[0-9]+(?:E-?[0-9]+)?|E-?[0-9]+)|"-?(?:Infinity|NaN)")$'
-# Spark replaces half of a surrogate pair by a question mark; a variant cannot hold it.
+# Spark replaces half a surrogate pair by a question mark; a variant cannot hold it.
 SURROGATE = (r"\\u[dD][89a-fA-F]",)
 
-# The line's part of the search, per type: a digit too many, a time without its date, something after a date. Minutes
-# follow an hour and hours a date, so only what begins with an hour is found. A line that is found is read a second
-# time, which costs twice the first: what most lines have must not be found. Each is searched for by itself, as Java
-# tries the branches of one pattern at every character.
+# What makes the text of a line suspicious, per type: a digit too many, a time without its date, text after a date.
+# These must not match what most lines have, because a suspicious line is read a second time, at twice the cost of the
+# first. So a time is found only where it begins with its hour: minutes follow an hour, and hours follow a date. Each
+# pattern is searched for by itself, because Java tries all branches of one pattern at every character.
 BEGINS_WITH_HOUR = r"(?<=(?:^|[^-+0-9T:\s]|(?:^|[^0-9])\sT?|(?:^|[^0-9\s])T)[0-9]{1,2}:)"
 TIME_IN_LINE = (rf"[0-9]:(?:[0-9]{{1,2}}\.[0-9]{{7}}|{BEGINS_WITH_HOUR})", r"[0-9]{13}", r"\\u00")
 DATE_IN_LINE = (r"-[0-9]{1,2}\s*[T ]",)
@@ -70,9 +70,9 @@ Predicate = Callable[[Column, DataType], Column | None]
 
 
 def text_misfit(text: Column, kind: DataType) -> Column | None:
-    """Return the condition that Spark's cast changes the value of a text; None where it never does.
+    """Return the condition that Spark's cast changes the value of a text; None if it never does.
 
-    A text that is not of the type at all is not told apart: its cast is null.
+    It need not hold for a text that is not of the type at all, because the cast of that is null.
     """
     if isinstance(kind, DecimalType):
         return text.rlike(_places_in_line(kind)) & _has_more_places(text, kind.scale)
@@ -88,12 +88,12 @@ def text_misfit(text: Column, kind: DataType) -> Column | None:
 
 
 def plain_times(schema: StructType) -> dict[str, DataType]:
-    """Return the columns that may be read as texts, name to type: times and dates, but none inside of another value."""
+    """Return the columns that may be read as texts, name to type: times and dates that are not nested in a value."""
     return {field.name: field.dataType for field in schema if type(field.dataType) in PLAIN}
 
 
 def is_plain_time(text: Column, kind: DataType) -> Column:
-    """Return the condition that a text is absent, or a time or date that its cast reads as it stands there."""
+    """Return the condition that a text is absent, or is a time or date that its cast reads exactly."""
     return F.coalesce(text.isNull() | (text.rlike(PLAIN[type(kind)]) & text.try_cast(kind).isNotNull()), F.lit(False))
 
 
@@ -101,7 +101,7 @@ def json_misfit(line: str, row: Column, schema: StructType, not_plain: Column | 
     """Return the condition that a value of `row`, which Spark read from a JSON text, is not the one in the text.
 
     line: the column of the text. not_plain: whether one of its `plain_times`, which `row` then holds as texts, is not
-    plain; without it the line is searched for them. None where no value of the schema can be changed.
+    plain; without it the line is searched for them. Returns None if Spark can change no value of the schema.
     """
     suspicious = _suspicious(line, row, schema, not_plain)
     exact = _exact_schema(schema)
@@ -120,7 +120,7 @@ def json_misfit(line: str, row: Column, schema: StructType, not_plain: Column | 
 def csv_misfit(line: str, texts: Column, row: Column, schema: StructType, not_plain: Column) -> Column | None:
     """Return the condition that a value of `row`, which Spark read from a CSV line, is not the one in the line.
 
-    texts: the struct of the line's fields as texts. not_plain: as of json_misfit.
+    texts: the struct of the line's fields as texts. not_plain: as for json_misfit.
     """
     suspicious = _suspicious(line, row, schema, not_plain)
     if suspicious is None:
@@ -145,7 +145,7 @@ def _or(conditions: Iterable[Column | None]) -> Column | None:
 
 
 def _any(value: Column, kind: DataType, predicate: Predicate) -> Column | None:
-    """Return whether the predicate holds for any value inside of `value`; None where it never does."""
+    """Return whether the predicate holds for any value inside `value`; None if it never does."""
     if isinstance(kind, StructType):
         return _or(_any(value.getField(field.name), field.dataType, predicate) for field in kind)
     if isinstance(kind, MapType):
@@ -175,7 +175,7 @@ def _search(line: str, schema: StructType) -> Column | None:
 
 
 def _found(text: Column, pattern: str) -> Column:
-    # Bytes are searched in no time; a regular expression takes as much as a quarter of the parse.
+    # Bytes first, because that search costs almost nothing, but a regular expression up to a quarter of the parse.
     found = text.rlike(pattern)
     return text.contains(r"\u") & found if pattern.startswith(r"\\u") else found
 
@@ -195,11 +195,11 @@ def _places_in_line(kind: DecimalType) -> str:
 
 
 def _looks_wrong(value: Column, kind: DataType) -> Column | None:
-    """Return whether a value that Spark has read may be another one than was written, by itself."""
+    """Return whether a value that Spark has read may differ from what was written, judged by the value alone."""
     if isinstance(kind, FLOATS):
         return F.abs(value) == F.lit(float("inf"))
     if isinstance(kind, ByteType):
-        return value < 0
+        return value < 0  # because Spark reads 200 as -56
     return _is_written_number(value) if isinstance(kind, StringType) else None
 
 
@@ -209,7 +209,7 @@ def _is_written_number(text: Column) -> Column:
 
 
 def _exact_schema(kind: DataType) -> DataType | None:
-    """Return the type with a variant in the place of every value that Spark may change; None where it has none."""
+    """Return the type with a variant in the place of every value that Spark may change; None if there is none."""
     if isinstance(kind, StructType):
         fields = [(field.name, _exact_schema(field.dataType)) for field in kind]
         exact = StructType()
@@ -247,7 +247,7 @@ def _variant_misfit(line: Column, value: Column, kind: DataType) -> Column | Non
 
 
 def _has_more_places(text: Column, scale: int) -> Column:
-    """Return whether a number has more decimal places than `scale`, zeros at its end left out; exponents count."""
+    """Return whether a number has more decimal places than `scale`; exponents count, trailing zeros do not."""
     whole, fraction, exponent = (F.regexp_extract(text, NUMBER, group) for group in (1, 2, 3))
     digits = F.concat(whole, fraction)
     significant = F.regexp_replace(digits, "0+$", "")

@@ -1,6 +1,6 @@
-"""Given: the source of a pipeline whose rows an application gives, batch by batch, from a query of its own.
+"""Given: the source of a pipeline whose rows come from an application, batch by batch, from its own query.
 
-The application's query may read any number of sources; what its checkpoint tells of each is kept with every batch.
+The application's query may read any number of sources. What its checkpoint says about each is stored with every batch.
 """
 
 from functools import cached_property
@@ -19,9 +19,9 @@ from tidegauge.state_backends.aggregators.column import quoted
 class Given(AnyFormat):
     """The rows of the DataFrame that `tidegauge.sink` is given.
 
-    schema: the columns that the pipeline reads, as Spark DDL or a StructType; others of the DataFrame are left out.
-    None: all columns, as they are. spout: what the application's query promises when a batch comes again.
-    max_bad_share: a batch of which a state rejects a larger share of its events (and more than 10) fails.
+    schema: the columns that the pipeline reads, as Spark DDL or a StructType; others of the DataFrame are ignored.
+    None: all columns, as they are. spout: what the application's query promises when a batch is replayed.
+    max_bad_share: if a state rejects a larger share of a batch's events (and more than 10), the batch fails.
     """
 
     is_given = True
@@ -43,7 +43,7 @@ class Given(AnyFormat):
         self.refuse()
 
     def parse_given(self, batch: DataFrame) -> Parsed:
-        """Return the rows with the columns of the schema. Raises PipelineError for one that is missing or differs."""
+        """Return the rows with the columns of the schema. Raises PipelineError if one is missing or of another type."""
         if self._schema is None:
             return Parsed(batch, tuple(batch.columns))
         self._check(batch.schema)
@@ -60,10 +60,10 @@ class Given(AnyFormat):
                 )
 
     def refuse(self) -> NoReturn:
-        """Raise PipelineError: a driver would have to read the rows."""
+        """Raise PipelineError, because a driver cannot read the rows."""
         raise PipelineError(
-            f"{self}: they are given by an application, so no driver can read them; feed the pipeline from it by "
-            "`foreachBatch(tidegauge.sink(pipeline))`, or begin its streams with Stream.read"
+            f"{self}: are given by an application, so no driver can read them; feed the pipeline from the application "
+            "with `foreachBatch(tidegauge.sink(pipeline))`, or begin its streams with Stream.read"
         )
 
     def __str__(self) -> str:

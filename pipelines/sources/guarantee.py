@@ -16,13 +16,13 @@ APPROXIMATE: Guarantee = "approximate"
 MATRIX: dict[tuple[Spout, Kind], Guarantee] = {
     ("transactional", "opaque"): EXACTLY_ONCE,
     ("transactional", "transactional"): EXACTLY_ONCE,
-    # A replay is counted again.
+    # At least once, because a replay is counted again.
     ("transactional", "non_transactional"): AT_LEAST_ONCE,
     ("opaque", "opaque"): EXACTLY_ONCE,
-    # A replay with other tuples is skipped as already counted.
+    # Approximate, because a replay with other tuples is skipped as already counted.
     ("opaque", "transactional"): APPROXIMATE,
     ("opaque", "non_transactional"): AT_LEAST_ONCE,
-    # No state can correct what such a spout loses or repeats.
+    # Approximate, because no state can correct what such a spout loses or repeats.
     ("non_transactional", "opaque"): APPROXIMATE,
     ("non_transactional", "transactional"): APPROXIMATE,
     ("non_transactional", "non_transactional"): APPROXIMATE,

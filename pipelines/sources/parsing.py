@@ -1,9 +1,9 @@
-"""Texts to the columns of an event, and the reasons where a text does not fit; files and message sources share it.
+"""Parses texts into the columns of an event, and says why a text does not fit. Files and message sources share it.
 
-JSON objects and CSV lines: Spark parses them, and a bad text stays in its row, in the column BAD_LINE, null in every
-good row. Spark does not say why a text is bad or where it is in its file. Bad texts are rare, so `why_bad` and
+Spark parses JSON objects and CSV lines. A bad text stays in its row, in the column BAD_LINE, which is null in every
+good row. Spark does not say why a text is bad or where it is in its file. Because bad texts are rare, `why_bad` and
 `line_numbers` look at them a second time in Python.
-Single values (fields of a Redis entry, columns from PostgreSQL's logical decoding): each is cast to the type of its
+Single values (fields of a Redis entry, columns from PostgreSQL's logical decoding) are each cast to the type of their
 column, and `why_unreadable` names the first one that does not fit.
 """
 
@@ -46,7 +46,7 @@ from tidegauge.pipelines.sources.source import nullable, required
 
 # The text of a bad row, and its bytes as they are; both null in every good row.
 BAD_LINE, BAD_BYTES, CORRUPT = "_bad_line", "_bad_bytes", "_corrupt"
-# Columns of the rows that are not an event's own.
+# Columns of the rows beside an event's own.
 RESERVED = (BAD_LINE, BAD_BYTES, CORRUPT)
 
 SHOWN_CHARACTERS = 60  # of a value, in a reason
@@ -59,9 +59,9 @@ Reading = Callable[[Column, StructField], Column]
 
 
 def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str]) -> DataFrame:
-    """Read the column `value` as one JSON object each.
+    """Parse the column `value`, which holds one JSON object per row.
 
-    keep: columns of `texts` to keep. Fields that the schema does not name are left out, absent ones are null.
+    keep: columns of `texts` to keep. Fields that the schema does not name are ignored, absent ones are null.
     """
     bad = ~is_one_json_value(F.col("value"))
     return _events(texts, partial(json_row, "value"), bad, schema, keep, partial(json_misfit, "value"))
@@ -70,7 +70,7 @@ def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str]) -> Da
 def csv_events(
     texts: DataFrame, schema: StructType, delimiter: str, keep: Sequence[str], refused: Column | None = None
 ) -> DataFrame:
-    """Read the column `value` as one line of CSV each: as many fields as the schema has, in its order.
+    """Parse the column `value`, which holds one CSV line per row, with the fields of the schema in its order.
 
     refused: which lines are bad regardless of their content.
     """
@@ -80,18 +80,18 @@ def csv_events(
 
 
 def json_row(line: str, schema: StructType) -> Column:
-    """Return the struct that a column of JSON objects holds, with CORRUPT filled in where the text does not fit."""
+    """Return the struct that a column of JSON objects holds, with CORRUPT filled in if the text does not fit."""
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
     return F.from_json(line, nullable(schema).add(CORRUPT, "string"), options)
 
 
 def csv_row(line: str, schema: StructType, delimiter: str) -> Column:
-    """Return the struct that a column of CSV lines holds, with CORRUPT filled in where the line does not fit."""
+    """Return the struct that a column of CSV lines holds, with CORRUPT filled in if the line does not fit."""
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT,
         "sep": delimiter,
-        "escape": '"',  # a quote within quotes is doubled (RFC 4180); Spark's own choice is a backslash
+        "escape": '"',  # because a quote within quotes is doubled (RFC 4180); Spark's default is a backslash
     }
     return F.from_csv(line, _ddl(nullable(schema).add(CORRUPT, "string")), options)
 
@@ -104,7 +104,7 @@ def _events(
     keep: Sequence[str],
     misfit: Callable[[Column, StructType, Column], Column | None],
 ) -> DataFrame:
-    """Read each text once, its times as texts; where one of those is not plain, read it again with its types."""
+    """Parse with times as texts, because casting plain ones is cheaper; if one is not plain, parse again with types."""
     row, again, times = F.col("row"), F.col("again"), plain_times(schema)
     texts_of_times = {name: row.getField(name) for name in times}
     is_plain = reduce(and_, [is_plain_time(text, times[name]) for name, text in texts_of_times.items()], F.lit(True))
@@ -115,7 +115,7 @@ def _events(
     bad = bad | row.getField(CORRUPT).isNotNull() | again.getField(CORRUPT).isNotNull() | ~F.is_valid_utf8("value")
     bad = reduce(or_, [values[name].isNull() for name in required(schema)], bad)
     changed = misfit(row, schema, again.isNotNull())
-    # A message may have no value, and then no columns; a line always has one.
+    # Without a value a row is not bad, because a message may have none; a line always has one.
     bad = F.col("value").isNotNull() & (bad if changed is None else bad | changed)
     return (
         texts.select("value", *keep, read(_texts(schema, times)).alias("row"))
@@ -130,8 +130,8 @@ def _events(
 
 
 def is_one_json_value(line: Column) -> Column:
-    # Spark's parser stops at the end of the first value, so the second one of `{..}{..}` would be lost. Nearly every
-    # line closes one brace and ends there, which its bytes tell without parsing it once more.
+    # Checked because Spark's parser stops after the first value, so the second one of `{..}{..}` would be lost. Nearly
+    # every line ends at its only closing brace, which its bytes show without parsing it again.
     rest = F.substring(line.cast("binary"), 1, F.octet_length(line) - 1).cast("string")
     is_flat = line.startswith("{") & line.endswith("}") & ~rest.contains("}")
     wrapped = F.concat(F.lit("["), line, F.lit("]"))
@@ -139,7 +139,8 @@ def is_one_json_value(line: Column) -> Column:
 
 
 def _closes_its_quotes() -> Column:
-    # Spark accepts a last field with an open quote, so a record that continues on the next line would count.
+    # Checked because Spark accepts an open quote in the last field, and a record that continues on the next line would
+    # count.
     return F.length(F.regexp_replace("value", '[^"]', "")) % 2 == 0
 
 
@@ -148,7 +149,7 @@ def _ddl(schema: StructType) -> str:
 
 
 def _texts(schema: StructType, names: Container[str] | None = None) -> StructType:
-    """Return the schema with text in the place of every column, or of these."""
+    """Return the schema with every column as a string, or only those of `names`."""
     kinds = [
         (field.name, field.dataType if names is not None and field.name not in names else StringType())
         for field in schema
@@ -173,7 +174,7 @@ def check_types(source: str, schema: StructType, reserved: tuple[str, ...]) -> N
 
 
 def why_unreadable(schema: StructType, text: Callable[[str], Column], read: Reading = by_cast) -> Column:
-    """Return the column of reasons why a row is bad, each naming the first bad column; null where the row is good."""
+    """Return the column of reasons why a row is bad, each naming the first bad column; null for a good row."""
     reasons = [_reason(field, text(field.name), read) for field in schema]
     return reduce(lambda first, other: F.coalesce(first, other), reasons, F.lit(None).cast("string"))
 
@@ -191,7 +192,7 @@ def _reason(field: StructField, text: Column, read: Reading) -> Column:
 def why_bad(line: str, schema: StructType) -> str:
     """Return the reason why a JSON line is bad, with the column and the expected type if they are known."""
     try:
-        # Numbers as they were written: a double would hide why one of them does not fit.
+        # Numbers are kept as written, because a double would hide why one of them does not fit.
         value = json.loads(line, parse_float=Decimal, parse_constant=Decimal)
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at column {error.colno}"
@@ -239,7 +240,7 @@ def line_numbers(is_header: Callable[[str], bool] = lambda line: False) -> Calla
 
     def next_number(path: Path, line: str) -> int | None:
         if path not in files:
-            files.clear()  # dead letters come file by file; one index at a time is enough
+            files.clear()  # because dead letters come file by file, one index at a time is enough
             files[path] = _index(path)
         numbers = found.setdefault((path, line), iter(files[path].get(line, [])[is_header(line) :]))
         return next(numbers, None)
@@ -298,7 +299,7 @@ def _as_json_value(text: str, expected: DataType) -> object:
         if type(expected) in WHOLE_BITS:
             return int(text)
         if isinstance(expected, DoubleType | FloatType):
-            # Spark takes `Inf` for infinite, and makes a number that is too large so.
+            # Spark reads `Inf` as infinity, and makes a number that is too large infinite, too.
             return Decimal(text) if re.search(r"\d", text) else float(text)
     except (ValueError, InvalidOperation):
         return text

@@ -1,7 +1,7 @@
-"""Readers that are written in Python: Spark's classes for them, and how a reader becomes a DataFrame.
+"""Turns readers that are written in Python into DataFrames, and imports Spark's classes for them.
 
-Readers that limit a batch came with Spark 4.2. On an older one their classes are empty, so that the modules of the
-sources can be imported; those sources refuse to be read.
+Spark has readers that limit a batch since 4.2. On an older Spark their classes are empty here, so that the modules of
+the sources can be imported; those sources refuse to load.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,9 +43,9 @@ def python_stream(
 ) -> DataFrame:
     """Return the streaming DataFrame of a reader written in Python; `name` is what plans call it.
 
-    waits: every batch that is planned from now on ends where it begins.
-    The reader's settings travel inside the pickled class, so workers need nothing in their environment. A data source's
-    options would be simpler, but plans print those, and a URL holds a password.
+    waits: whether every batch that is planned from now on is empty.
+    The reader's settings travel inside the pickled class, so workers need nothing in their environment. They are not
+    options of the data source, because plans print those, and a URL contains a password.
     """
 
     class PythonStream(DataSource):
@@ -62,7 +62,7 @@ def python_stream(
                 made.latestOffset = lambda start, limit: start  # type: ignore[method-assign]
             return made
 
-    # A second source of that name replaces the first; frames that are loaded already keep theirs.
+    # A second source of that name replaces the first, but frames that are already loaded keep theirs.
     spark.dataSource.register(PythonStream)
     return spark.readStream.format(name).load()
 
@@ -75,7 +75,7 @@ def python_batch(
     start: Any,
     end: Any,
 ) -> DataFrame:
-    """Return as a batch what the reader of `python_stream` gives between two offsets."""
+    """Return what the reader of `python_stream` reads between two offsets, as a batch."""
 
     class PythonBatch(DataSource):
         @classmethod
@@ -100,5 +100,5 @@ class _Between(DataSourceReader):
         return self._reader.partitions(self._start, self._end)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        # Spark asks for a partition None where there is none.
+        # Spark reads a partition None if there are no partitions.
         return iter(()) if partition is None else self._reader.read(partition)

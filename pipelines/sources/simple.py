@@ -43,14 +43,14 @@ class _WithoutReplay:
         return compact_json(offset)
 
     def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
-        raise InputLostError(f"{self}: is not kept, so what it sent is not read again")
+        raise InputLostError(f"{self}: does not keep its input, so what it sent cannot be read again")
 
     def __str__(self) -> str:
         return f"source {type(self).__name__}"
 
 
 class Rate(_WithoutReplay):
-    """Numbers counted up from 0 in the column `value`, each with its `timestamp`.
+    """Consecutive numbers from 0 in the column `value`, each with its `timestamp`.
 
     rows_per_second: 1 or more. Raises PipelineError for less.
     """
@@ -74,8 +74,8 @@ class Rate(_WithoutReplay):
 class Socket(_WithoutReplay):
     """Lines of text from a server's socket, in the column `line`; `nc -lk 9999` is such a server.
 
-    host, port: of the server. Raises PipelineError for a port that none can have.
-    A line can be read once. Bytes that are not UTF-8 become the replacement character. A blank line is not an event.
+    host, port: of the server. Raises PipelineError if they are invalid.
+    A line can be read once only. Bytes that are not UTF-8 become the replacement character. Blank lines are not events.
     """
 
     def __init__(self, host: str, port: int) -> None:

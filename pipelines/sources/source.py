@@ -1,6 +1,6 @@
-"""What a runner asks of a source, the sources of one query read as one, and what several sources share.
+"""The protocols of a source, `Sources`, which reads all sources of a query as one, and what several sources share.
 
-A query has one streaming DataFrame. `Sources` merges those of its sources, so their input of a batch commits
+A query has one streaming DataFrame. `Sources` merges those of its sources, so that their input of a batch commits
 together.
 """
 
@@ -27,13 +27,13 @@ from tidegauge.state_backends.schema.counted import CountedInput, CountedSource
 # From the strongest promise to the weakest.
 STRENGTH: list[Spout] = ["transactional", "opaque", "non_transactional"]
 
-# The column of a stream of changes: below 0 for a row as it was before, which is taken away again.
+# The column of a stream of changes that is negative for an old row, so that `Stream.retract` subtracts it.
 SIGN = "_sign"
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Input that no committed batch has read: `count` of a `unit`, as 3 files.
+    """Input that no committed batch has read: `count` of a `unit`, such as 3 files.
 
     oldest: when the oldest of it arrived, ISO, or None.
     alarm: a problem that an operator should solve before it gets worse, or None.
@@ -49,8 +49,8 @@ class Pending:
 class Parsed:
     """A parsed micro-batch. rows: every event, good and bad. columns: an event's own.
 
-    bad: the column that holds a line that could not be read, null in every good row; None where no row is bad.
-    by_row: whether every row was parsed by itself, without a look at others.
+    bad: the column that holds a line that could not be read, null in every good row; None if no row can be bad.
+    by_row: whether every row was parsed by itself, without looking at others.
     """
 
     rows: DataFrame
@@ -64,7 +64,7 @@ class Parsed:
 
 
 class Source(Protocol):
-    """A place events come from. Compared by identity: streams that share one read it once.
+    """A place that events come from. Compared by identity, so that streams that share one read it once.
 
     spout: `transactional` if a replayed batch has the same tuples, `opaque` if it may have others, `non_transactional`
     if there is no replay.
@@ -84,83 +84,83 @@ class Source(Protocol):
         """Return the streaming DataFrame of raw input."""
 
     def parse(self, batch: DataFrame) -> Parsed:
-        """Parse raw input: of a micro-batch, or the streaming DataFrame of all if it is parsed by row."""
+        """Parse raw input: that of a micro-batch, or the whole streaming DataFrame if rows are parsed by themselves."""
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         """Yield each bad row with its place in the input and the reason."""
 
     def pending(self, checkpoint: CheckpointPath, place: int = 0) -> Pending | None:
-        """Return the input that no committed batch has read, or None where that is unknown.
+        """Return the input that no committed batch has read, or None if that is unknown.
 
         place: which of the query's sources this is; Spark numbers them in the checkpoint.
         """
 
     def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
-        """Return what the checkpoint says that a planned batch holds of this source, or None where it does not say.
+        """Return what a planned batch reads of this source, or None if the checkpoint does not say.
 
-        The same input gives the same items; a batch that comes again is compared by them.
+        The same input gives the same items, so that a replayed batch can be compared with its first attempt.
         """
 
     def identity(self) -> Identity:
-        """Return what is read, by name, with an id that changes if it is deleted and made again. Call it after `load`.
+        """Return what is read, by name, with an id that changes if it is deleted and created again. Call after `load`.
 
-        Empty if there is no such id. A running query asks before each batch.
+        Empty if there is no such id. A running query calls this before each batch.
         """
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
-        """Say what of the input that was counted a query from the start would not read; empty if nothing is known."""
+        """Say which counted input a query from the start would no longer read; empty if none is known."""
 
     def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
-        """Raise InputLostError unless everything after an offset can still be read. For people who recover a pipeline.
+        """Raise InputLostError unless everything after an offset can still be read. Called to recover a pipeline.
 
-        offset: as the checkpoint has it. again: items of a listed source that come after it and had been read before.
-        spark: makes the session, for a source that is asked by it.
+        offset: as the checkpoint has it. again: items of a listed source that come after it and were read before.
+        spark: creates the session, for a source that needs it to answer.
         """
 
     def offset_text(self, offset: Any) -> str:
-        """Return an offset in the form in which its reader writes it: Spark takes another text for new input."""
+        """Return an offset exactly as its reader writes it, because Spark takes any other text for new input."""
 
 
 @runtime_checkable
 class ListedSource(Protocol):
-    """A source whose items are read once for all time, by a list that Spark keeps in the checkpoint: files."""
+    """A source of files or the like: Spark keeps a list in the checkpoint, and reads each item on it only once."""
 
     def restore(self, log: CheckpointPath, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
         """Write the list of a checkpoint that resumes from `point`.
 
         log: Spark's folder for it. place: which of the query's sources this is. read: what each batch has read, by
-        txid, up to the open one if that must come again as it was.
+        txid, including the open one if that must be replayed unchanged.
         """
 
     def taken(self, log: CheckpointPath, offset: Any) -> Files:
-        """Return the items that Spark's list has up to an offset, named as the ledger names them; log: its folder."""
+        """Return the items on Spark's list up to an offset, named as the ledger names them. log: the list's folder."""
 
 
 @runtime_checkable
 class DiscoveredSource(Protocol):
-    """A source whose columns are known once Spark has looked at what it reads."""
+    """A source whose columns are unknown until Spark has opened it."""
 
     def schema_in(self, spark: SparkSession) -> StructType:
-        """Return the columns of an event. Raises SourceSetupError where it cannot be read."""
+        """Return the columns of an event. Raises SourceSetupError if the source cannot be read."""
 
 
 @runtime_checkable
 class GivenSource(Protocol):
-    """A source whose rows an application gives, batch by batch, of a query with any number of sources of its own."""
+    """A source whose rows an application gives, batch by batch, from a query with any number of sources of its own."""
 
     def parse_given(self, batch: DataFrame) -> Parsed:
         """Return the rows of a micro-batch with the columns of the stream."""
 
     def refuse(self) -> NoReturn:
-        """Raise PipelineError: a driver would have to read the rows."""
+        """Raise PipelineError, because a driver cannot read the rows."""
 
 
 def listed_files(
     conn: psycopg.Connection, pipeline: str, txid: int, sources: Iterable[tuple[int, Source]]
 ) -> list[Mapping[int, Files]]:
-    """Return of each source the files that each batch up to `txid` has read, by txid; empty where it has no list.
+    """Return for each source the files that each batch up to `txid` has read, by txid; empty if it has no list.
 
-    sources: each with its place among the pipeline's. Raises ResumeError where the ledger does not have the files.
+    sources: each with its place among the pipeline's. Raises ResumeError if the ledger does not have the files.
     """
     return [
         files_up_to(conn, pipeline, txid, place) if isinstance(source, ListedSource) else {}
@@ -172,8 +172,8 @@ def listed_files(
 class Span:
     """What committed batches have read of one source.
 
-    counted: of the first batch. start: the offset that it begins after; None: it begins with the first batch. end: the
-    offset at its end. files: of a listed source its items, as the ledger has them.
+    counted: the input of the first batch. start: the offset that the span begins after; None: it begins with the first
+    batch. end: the offset at its end. files: the items of a listed source, as the ledger has them.
     """
 
     counted: CountedSource
@@ -187,28 +187,28 @@ class WaitingSource(Protocol):
     """A source that can wait while other sources of its query are read."""
 
     def load_waiting(self, spark: SparkSession) -> DataFrame:
-        """Return what `load` returns, but no batch that is planned from now on holds anything of it.
+        """Return what `load` returns, but batches that are planned from now on read nothing of it.
 
-        A batch that was planned before is read as it was.
+        A batch that was planned before is read unchanged.
         """
 
 
 @runtime_checkable
 class HeldSource(Protocol):
-    """A source of which a server keeps something for its pipeline, as a replication slot."""
+    """A source for which a server keeps something, such as a replication slot."""
 
     def drop(self) -> None:
-        """Let the server forget it, for good. Repeatable."""
+        """Remove it from the server for good. Repeatable."""
 
 
 @runtime_checkable
 class RereadSource(Protocol):
-    """A source whose counted input can be read again beside the query that has read it."""
+    """A source whose counted input can be read again independently of the query that has read it."""
 
     def reread(self, spark: SparkSession, span: Span) -> DataFrame:
         """Return raw input that was counted, as `load` gives it, but as a batch. Nothing is acknowledged or written.
 
-        Raises InputLostError where some of it is gone or has changed since.
+        Raises InputLostError if some of it is gone or has changed since.
         """
 
 
@@ -216,7 +216,7 @@ class RereadSource(Protocol):
 class ReplayedSource(Protocol):
     """A source whose dead letters keep the raw record, so that they can be parsed again.
 
-    records: what such a record is called; it says which source can read it.
+    records: the name of such records, by which a source that can parse them is found.
     """
 
     records: str
@@ -226,9 +226,9 @@ class ReplayedSource(Protocol):
 
 
 class Sources:
-    """The sources of one query. With several, the column `_0`, `_1`, .. of a row holds the input of its source.
+    """The sources of one query. If there are several, the column `_0`, `_1`, .. of a row holds its source's input.
 
-    Input that is parsed by row is parsed in the query, which Spark is told once.
+    Input that is parsed by row is parsed in the query itself, because Spark then plans it once, not for every batch.
     spout: the weakest of their promises.
     """
 
@@ -241,7 +241,7 @@ class Sources:
     def load(self, spark: SparkSession, waiting: Collection[Source] = ()) -> DataFrame:
         """Return the streaming DataFrame of their input, which `split` takes apart again.
 
-        waiting: sources of which no new batch holds anything.
+        waiting: sources of which new batches read nothing.
         """
         raw = [
             source.load_waiting(spark) if source in waiting else source.load(spark)  # type: ignore[attr-defined]
@@ -269,17 +269,18 @@ class Sources:
         ]
 
     def held(self, checkpoint: CheckpointPath, batch_id: int) -> list[SourceInput | None]:
-        """Return what each source gave to a planned batch, None where the checkpoint does not say."""
+        """Return what a planned batch reads of each source, None if the checkpoint does not say."""
         places = self.at_places(len(batch_offsets(checkpoint, batch_id) or self._sources))
         return [source.held(checkpoint, batch_id, place) for place, source in enumerate(places)]
 
     def at_places(self, count: int) -> Sequence[Source]:
-        """Return the source of each place of a query that has `count` sources in its checkpoint."""
+        """Return the source at each place of a query that has `count` sources in its checkpoint."""
+        # Not at the top, because that module imports this one.
         from tidegauge.pipelines.sources.ticks import Ticks
 
         if isinstance(self._sources[0], GivenSource):
             return [self._sources[0]] * count
-        # A pipeline may get its ticks, or lose them, between two runs.
+        # Matched by their number, because a pipeline may gain or lose its ticks between two runs.
         events = [source for source in self._sources if not isinstance(source, Ticks)]
         return {len(events): events, len(events) + 1: [*events, Ticks()]}.get(count, self._sources)
 
@@ -288,7 +289,7 @@ class Sources:
         return [source.identity() for source in self._sources]
 
     def missing(self, spark: SparkSession, counted: CountedInput) -> list[str]:
-        """Say what of the input that was counted a query from the start would not read, as far as the sources know."""
+        """Say which counted input a query from the start would no longer read, as far as the sources know."""
         found = (source.missing(spark, counted.of(place)) for place, source in enumerate(self._sources))
         return [missing for missing in found if missing]
 
@@ -297,7 +298,7 @@ class Sources:
     ) -> Iterator[tuple[Source, InputLostError | None]]:
         """Yield each source, and why what comes after its offset cannot be read; None if it can.
 
-        again: the place of a source to the items that it has read after that.
+        again: returns, for the place of a source, the items that it has read after the offset.
         """
         for place, (source, offset) in enumerate(zip(self.at_places(len(offsets)), offsets, strict=True)):
             try:
@@ -307,12 +308,12 @@ class Sources:
                 yield source, lost
 
     def pending(self, checkpoint: CheckpointPath) -> Pending | None:
-        """Return what all sources together have pending, or None where no source knows."""
+        """Return what all sources together have pending, or None if no source knows."""
         return combined([source.pending(checkpoint, place) for place, source in enumerate(self._sources)])
 
 
 def combined(parts: Iterable[Pending | None]) -> Pending | None:
-    """Return what several sources have pending as one; None where none of them knows."""
+    """Add up what several sources have pending; None if none of them knows."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
@@ -321,7 +322,7 @@ def combined(parts: Iterable[Pending | None]) -> Pending | None:
 
 
 def called(source: Source) -> str:
-    """Return the text of a source; its class where it has none."""
+    """Return how a message names a source: by its text, or by its class if it has none."""
     return type(source).__name__ if type(source).__str__ is object.__str__ else str(source)
 
 
@@ -332,7 +333,7 @@ def as_progress(pending: Pending | None) -> dict[str, Any]:
 
 
 def offsets_held(checkpoint: CheckpointPath, batch_id: int, place: int, name: str) -> SourceInput | None:
-    """Return what a batch holds of a source that is read as a whole, by its offsets [from, to]."""
+    """Return what a batch reads of a source without parts, by its offsets [from, to]."""
     offsets = offset_range(checkpoint, batch_id, place)
     if offsets is None:
         return None
@@ -378,5 +379,5 @@ def required(schema: StructType) -> list[str]:
 
 
 def nullable(schema: StructType) -> StructType:
-    """Return the same columns, none of them required: where one is, Spark may fill an absent value with a default."""
+    """Return the same columns, none of them required, because Spark may fill absent required values with defaults."""
     return StructType([StructField(field.name, field.dataType, True) for field in schema])

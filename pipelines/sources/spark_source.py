@@ -12,7 +12,7 @@ from tidegauge.pipelines.sources.any_format import AnyFormat
 from tidegauge.pipelines.sources.guarantee import MATRIX, Spout
 from tidegauge.pipelines.sources.source import Parsed, declared
 
-# Formats that need a package, with its Maven coordinates; what stands in braces depends on the release of Spark.
+# Formats that need a package, with its Maven coordinates; the parts in braces depend on the release of Spark.
 PACKAGES = {
     "avro": "org.apache.spark:spark-avro_{scala}:{spark}",
     "delta": "io.delta:delta-spark_{scala}:VERSION",
@@ -24,19 +24,19 @@ PACKAGES = {
     "pulsar": "io.streamnative.connectors:pulsar-spark-connector_{scala}:VERSION",
 }
 
-# How Spark says that no class has the format's name; the words depend on its release and on the format.
+# Spark's message if no class has the format's name; its words depend on the release and on the format.
 NOT_FOUND = re.compile(r"find (the )?data source|DATA_SOURCE_NOT_FOUND", re.IGNORECASE)
 
 
 class SparkSource(AnyFormat):
     """Rows of a format of Spark's `readStream`: `SparkSource("delta", options={"path": "/lake/orders"})`.
 
-    options: as the format takes them; a table or folder is the option `path`. Errors show none of their values.
+    options: as the format takes them; a table or folder is the option `path`. Errors never show their values.
     schema: the columns, as Spark DDL or a StructType, for formats that must be told (files, for example).
-    spout: what the format promises when a batch comes again: `transactional` for the same rows, as Delta, Iceberg and
-    files that are never rewritten; `opaque` for possibly others; `non_transactional` where it cannot be read again.
-    packages: Maven coordinates of the jars that it needs; none where they are on Spark's class path.
-    max_bad_share: a batch of which a state rejects a larger share of its events (and more than 10) stops the pipeline.
+    spout: what the format promises when a batch is replayed: `transactional` if it has the same rows, as for Delta,
+    Iceberg and files that are never rewritten; `opaque` if it may have others; `non_transactional` if it cannot be.
+    packages: Maven coordinates of the jars that it needs; none if they are on Spark's class path.
+    max_bad_share: if a state rejects a larger share of a batch's events (and more than 10), the pipeline stops.
     Raises PipelineError for an unknown spout kind or an invalid schema.
     """
 
@@ -67,14 +67,14 @@ class SparkSource(AnyFormat):
         if self._schema is not None:
             return declared(self._schema, repr(self.format))
         if self._found is None:
-            raise PipelineError(f"{self}: its columns are known once it has been read; give it a schema")
+            raise PipelineError(f"{self}: its columns are unknown until Spark has opened it; give it a schema")
         return self._found
 
     def schema_in(self, spark: SparkSession) -> StructType:
         return self.load(spark).schema
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the stream of rows. Raises SourceSetupError where Spark cannot read it, naming a missing package."""
+        """Return the stream of rows. Raises SourceSetupError if Spark cannot read it, naming a missing package."""
         reader = spark.readStream.format(self.format).options(**self._options)
         try:
             rows = (reader if self._schema is None else reader.schema(self.schema)).load()
@@ -91,7 +91,7 @@ class SparkSource(AnyFormat):
             return f"{self}: cannot be read: {failure_reason(error)}"
         coordinates = _coordinates(self.format, spark) or "the package of the format, as `group:artifact:version`,"
         return (
-            f"{self}: Spark has no format of this name; add {coordinates} by `packages=[..]` of the source or "
+            f"{self}: Spark has no format of this name; add {coordinates} to `packages=[..]` of the source or to "
             "spark.jars.packages, or register the Python data source before the pipeline starts"
         )
 

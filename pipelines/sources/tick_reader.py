@@ -1,4 +1,4 @@
-"""The Spark reader of ticks: the number in a file as the latest offset, and no rows."""
+"""The Spark reader of ticks: its latest offset is the number in a file, and it has no rows."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
-except ImportError:  # before Spark 4.2, which runs all input as one batch where a query is to end with it
+except ImportError:  # before Spark 4.2, which reads all input as one batch if a query ends with its input
     SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
 
 
@@ -22,13 +22,13 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Nothing to do: nobody ticks in a query that ends with its input, once it has begun."""
+        """Nothing to do, because no tick is written once a query that ends with its input has begun."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
         return {"tick": 0}
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
-        """Return the latest tick, or the one to start from. Spark gives that since 4.2."""
+        """Return the latest tick, or `start` if that is later. Spark passes `start` since 4.2."""
         return {"tick": max(last_tick(self._file), (start or {}).get("tick", 0))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

@@ -1,8 +1,8 @@
-"""Ticks: a source without events, which makes Spark run a batch for time alone.
+"""Ticks: a source without events that makes Spark run a batch when only time has passed.
 
 Spark runs no batch without new input, so on idle input no watermark would advance and no timer fire. A tick is a new
-offset without rows. The driver writes it to a file, which the reader looks at in a process of its own. An offset says
-nothing: what a batch does with time follows from the time that the ledger gives it.
+offset without rows. The driver writes it to a file, because the reader runs in a process of its own. The value of an
+offset has no meaning: what a batch does with time follows from the time that the ledger gives it.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ from tidegauge.state_backends.schema.counted import CountedSource
 
 
 class Ticks:
-    """A source without events. All are equal: a pipeline has one, if a watermark of it may advance on idle input."""
+    """A source without events. All are equal. A pipeline has one if a watermark of it may advance on idle input."""
 
     spout: Spout = "transactional"
     max_bad_share = 1.0
@@ -49,14 +49,14 @@ class Ticks:
         return "ticks"
 
     def tick(self) -> None:
-        """Ask for a batch. Offsets rise: they are this host's time in microseconds, or more than the one before."""
+        """Ask for a batch. The new offset is this host's time in microseconds, or the last offset plus 1 if later."""
         before = int(self._file.read_text()) if self._file.exists() else 0
         draft = self._file.with_suffix(".new")
         draft.write_text(str(max(time.time_ns() // 1_000, before + 1)))
-        draft.replace(self._file)
+        draft.replace(self._file)  # so that the reader never sees half a number
 
     def load(self, spark: SparkSession) -> DataFrame:
-        # Not above: Spark has such readers since 4.0.
+        # Not at the top, because Spark has such readers only since 4.0.
         from tidegauge.pipelines.sources.tick_reader import TickReader
 
         return python_stream(spark, "ticks", self.schema, partial(TickReader, self._file))

@@ -1,7 +1,7 @@
-"""Folder: what sources of files have in common, whatever is in a file.
+"""Folder: what file sources share, whatever the format of their files.
 
-It gives files as Spark's log in the checkpoint has them (file_log.py): which ones a batch holds, which have landed
-since, which are gone, and the log of a checkpoint that is written again.
+It works with Spark's log of files in the checkpoint (file_log.py): it tells which files a batch holds, which have
+landed since and which are gone, and writes that log again when a checkpoint is restored.
 """
 
 import re
@@ -33,18 +33,18 @@ from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
 from tidegauge.state_backends.repair.resume import Files, ResumePoint
 from tidegauge.state_backends.schema.counted import CountedSource, missing_files
 
-# Spark forgets files a week older than the newest, and then ignores one that lands late with an old time stamp, as
-# `mv` and `rsync` keep it. Remembering a file costs about 200 bytes of the driver's memory.
+# 100 years, because by default Spark forgets files a week older than the newest, and ignores a file that lands late
+# with an old time stamp, which `mv` and `rsync` keep. A remembered file costs about 200 bytes of the driver's memory.
 REMEMBER_FILES = "36500d"
 
-# Characters of Spark's patterns for paths. Beside a path with one of them its stream reads all others of a batch twice,
-# although no path is taken for a pattern there (DataSource.checkAndGlobPathIfNecessary).
+# Characters of Spark's path patterns. If a path in a batch has one of them, Spark's stream reads all other files of the
+# batch twice, although it does not expand the path (DataSource.checkAndGlobPathIfNecessary).
 GLOB = re.compile(r"[*?\[\]{}\\]")
 
-NO_FILE = "_"  # a pattern that matches no file that is read
+NO_FILE = "_"  # a pattern that matches no file, because names that begin with it are left out
 
-# A pattern for paths in the folder that none matches. Neither another folder nor NO_FILE would do for a stream, because
-# Spark also applies those to the files of a batch that was planned before: it fails, or reads none of them.
+# A path pattern in the folder that matches no file. Neither another folder nor NO_FILE would do for a stream, because
+# Spark also applies those to the files of a batch planned before: it would fail, or read none of them.
 NOWHERE = "[.]waiting"
 
 FILE = "_file"  # the column that says which file a row came from
@@ -53,8 +53,8 @@ FILE = "_file"  # the column that says which file a row came from
 class Folder:
     """What all sources of files share.
 
-    folder: created if absent; files that match `pattern` are read, except those whose name begins with `_` or a dot.
-    schema: the columns of an event. files_per_batch: how many files one batch takes at most.
+    folder: created if absent; files that match `pattern` are read, except those whose names begin with `_` or a dot.
+    schema: the columns of an event. files_per_batch: the most files that one batch reads.
     """
 
     spout: Spout = "transactional"
@@ -107,7 +107,7 @@ class Folder:
         return Pending(len(waiting), "files", oldest)
 
     def held(self, checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> SourceInput | None:
-        """Return the batch's files, by path in the folder, with the time of modification that they have now."""
+        """Return the batch's files, by path in the folder, with their present modification times."""
         offsets = offset_range(checkpoint, batch_id, place)
         if offsets is None:
             return None
@@ -120,7 +120,7 @@ class Folder:
         return SourceInput("files", items, listed=True)
 
     def identity(self) -> Identity:
-        """Return the folder's path: Spark takes the files of another folder as new, also those that it has counted."""
+        """Return the folder's path, because Spark takes files of another folder as new, even if they were counted."""
         return {"folder": str(self.folder.absolute())}
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
@@ -136,7 +136,7 @@ class Folder:
         if missing:
             raise InputLostError(
                 f"{self}: {len(missing)} of the files that were counted and must be read again are gone, the first is "
-                f"{missing[0]!r}; put them back, or leave an empty file in the place of each that shall not count"
+                f"{missing[0]!r}; put them back, or put an empty file in the place of each that must not count"
             )
 
     def restore(self, log: CheckpointPath, place: int, point: ResumePoint, read: Mapping[int, Files]) -> None:
@@ -153,8 +153,8 @@ class Folder:
         patterns = [path for path in paths if GLOB.search(str(path))]
         if patterns and len(paths) > 1:
             raise SourceSetupError(
-                f"{self}: beside {str(patterns[0])!r} Spark would read the {len(paths) - 1} other files of the batch "
-                "twice, as that path has one of the characters *?[]{}\\; rename it, and run `tidegauge pipelines "
+                f"{self}: Spark would read the {len(paths) - 1} other files of the batch twice, because the path "
+                f"{str(patterns[0])!r} has one of the characters *?[]{{}}\\; rename it, and run `tidegauge pipelines "
                 "restore-checkpoint` so that the batch is planned again, or read with files_per_batch=1"
             )
 
@@ -166,7 +166,7 @@ class Folder:
         return [path for path in self.folder.glob(self.pattern) if not path.name.startswith(("_", "."))]
 
     def _raw(self, spark: SparkSession, files: Iterable[str] | None) -> DataFrame:
-        """Return the raw input of some files as a batch; None: of all that land, as a stream."""
+        """Return the raw input of `files` as a batch; if None, that of all files that land, as a stream."""
         raise NotImplementedError
 
     def _frame(
@@ -176,7 +176,7 @@ class Folder:
         reader: Any = (spark.readStream if files is None else spark.read).format(kind)
         if schema is not None:
             reader = reader.schema(schema)
-        # Overrides the session's settings: a file that is skipped without an error is lost.
+        # Overrides the session's settings, because a file that is skipped without an error is lost.
         reader = reader.options(ignoreCorruptFiles="false", ignoreMissingFiles="false")
         if files is None:
             settings = {"maxFilesPerTrigger": self.files_per_batch, "maxFileAge": REMEMBER_FILES}

@@ -1,7 +1,7 @@
-"""Files that land in a folder: lines of JSON, of CSV or of text, and Parquet. Each is read once, oldest first.
+"""Files that land in a folder: lines of JSON, CSV or text, and Parquet. Each is read once, oldest first.
 
-Spark stores which files a batch holds before it runs, so a replay reads the same ones: a transactional spout, as long
-as no file changes once it has landed (write it elsewhere, then move it in).
+Spark stores which files a batch holds before the batch runs, so a replay reads the same files. The source is therefore
+a transactional spout, if no file changes after it has landed (write it elsewhere, then move it in).
 """
 
 import json
@@ -33,7 +33,7 @@ from tidegauge.pipelines.spark.rows import read_rows
 from tidegauge.state_backends.aggregators.column import quoted
 from tidegauge.state_backends.dead_letters.letters import DeadLetter, record_bytes, record_value
 
-# More columns for CSV and Parquet files: where a line or row is in its file, and a header that is not the schema's.
+# Further columns for CSV and Parquet files: the place of a line or row in its file, and a header unlike the schema.
 BLOCK_START, ORDER, FOUND_HEADER, ROW_INDEX = "_block_start", "_order", "_found_header", "_row_index"
 
 LINE = StructType().add("line", "string")
@@ -65,7 +65,7 @@ class _LineFiles(Folder):
         raise NotImplementedError
 
     def _parsed(self, lines: DataFrame) -> Parsed:
-        """Parse lines that are events, whatever stands above them in their file."""
+        """Parse lines that are known to be events, without looking for a header in their file."""
         return self.parse(lines)
 
     def _is_header(self, line: str) -> bool:
@@ -78,9 +78,9 @@ class _LineFiles(Folder):
 class JsonFiles(_LineFiles):
     """JSON-lines files (`*.json`, `*.jsonl`): one object per line.
 
-    folder: created if absent; names that begin with `_` or a dot are left out. files_per_batch: at most, of a batch.
+    folder: created if absent; names that begin with `_` or a dot are left out. files_per_batch: the limit per batch.
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. Fields that the schema
-    does not name are left out, absent ones are null. A line that is not a JSON object, has a value of another type
+    does not name are ignored, absent ones are null. A line that is not a JSON object, has a value of another type
     or lacks a required column is bad: it goes to the dead letters and into no state.
     max_bad_share: a batch with more than this share of bad lines (and more than 10) stops the pipeline.
     """
@@ -100,14 +100,14 @@ class CsvFiles(_LineFiles):
 
     folder, files_per_batch: as for JsonFiles.
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. An empty field is null.
-    header: each file's first line names the columns, and is not an event. It must name the schema's columns in their
-    order; in a file where it does not, every line is bad, so that no value lands in another's column.
+    header: whether each file's first line names the columns and is not an event. It must name the schema's columns in
+    their order; otherwise every line of the file is bad, so that no value lands in another column.
     delimiter: one character.
     max_bad_share: a batch with more than this share of bad lines (and more than 10) stops the pipeline.
 
-    A line is bad that has more or fewer fields than the schema, a value of another type, no value where one is
-    required, or a quote that it does not close: a quoted field must end on its line, so records with line breaks in
-    them are not supported. Quotes are `"`, doubled within a quoted field.
+    A line is bad if it has more or fewer fields than the schema, a value of another type, no value where one is
+    required, or a quote that it does not close. A quoted field must end on its line, so records with line breaks are
+    not supported. Quotes are `"`, doubled within a quoted field.
     """
 
     pattern = "*.[ct]sv"
@@ -152,11 +152,11 @@ class CsvFiles(_LineFiles):
         return Parsed(events, tuple(self.schema.names), BAD_LINE)
 
     def _record(self, row: Row) -> dict[str, Any] | None:
-        # Under a wrong header, nobody knows which column a value belongs to.
+        # None under a wrong header, because the column of each value is unknown.
         return None if self.header and row[FOUND_HEADER] is not None else super()._record(row)
 
     def _events_under_headers(self, lines: DataFrame) -> DataFrame:
-        # A task reads a file's lines in order, and a large file in blocks, of which the one from 0 has the header.
+        # Tasks read lines in order, and a large file in blocks, so the header is the first line of the block from 0.
         lines = lines.withColumn(ORDER, F.monotonically_increasing_id())
         first = F.min_by(F.struct(ORDER, "value"), ORDER).alias("first")
         headers = lines.where(F.col(BLOCK_START) == 0).groupBy(FILE).agg(first)
@@ -164,7 +164,7 @@ class CsvFiles(_LineFiles):
         located = lines.join(
             F.broadcast(headers.select(FILE, F.col(f"first.{ORDER}").alias("at"), wrong)), FILE, "left"
         )
-        # A block without a line that is not blank leaves its file without a header.
+        # A file whose first block has only blank lines has no header.
         found = located.withColumn(FOUND_HEADER, F.when(F.col("at").isNull(), "").otherwise(F.col("wrong")))
         below = found.where(f"{FOUND_HEADER} IS NOT NULL OR {ORDER} <> at")
         bad = F.col(FOUND_HEADER).isNotNull() | self._names_the_schema("value")
@@ -192,10 +192,10 @@ class CsvFiles(_LineFiles):
 
 
 class TextFiles(_LineFiles):
-    """Text files (`*.txt`): one event per line that is not blank, in the column `line`. Every line can be read.
+    """Text files (`*.txt`): one event per line that is not blank, in the column `line`. No line is bad.
 
-    folder, files_per_batch: as for JsonFiles. max_bad_share: a batch of which a state rejects a larger share of its
-    events (and more than 10) stops the pipeline.
+    folder, files_per_batch: as for JsonFiles. max_bad_share: if a state rejects a larger share of a batch's events
+    (and more than 10), the pipeline stops.
     Bytes that are not UTF-8 become the replacement character.
     """
 
@@ -217,7 +217,7 @@ class ParquetFiles(Folder):
 
     folder, files_per_batch: as for JsonFiles.
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes a column required. Columns that the schema
-    does not name are left out; one that a file lacks is null in all its rows, so make required what must be there.
+    does not name are ignored. A column that a file lacks is null in all its rows, so require those that must exist.
     A row without a required value, or with a number outside the range of a tinyint or smallint column, is bad: it goes
     to the dead letters, as JSON and with its number from 1.
     A file that cannot be read, or holds a column of another type, stops the batch with an error that names it.
@@ -230,7 +230,7 @@ class ParquetFiles(Folder):
     def _raw(self, spark: SparkSession, files: Iterable[str] | None) -> DataFrame:
         rows = self._frame(spark, files, "parquet", self._stored)
         if not self._may_be_bad:
-            return rows  # no place is needed
+            return rows  # without places, because no row can be a dead letter
         return rows.select("*", F.col("_metadata.file_path").alias(FILE), F.col("_metadata.row_index").alias(ROW_INDEX))
 
     def parse(self, batch: DataFrame) -> Parsed:
@@ -263,7 +263,7 @@ class ParquetFiles(Folder):
 
     @property
     def _narrow(self) -> dict[str, DataType]:
-        """The columns whose type Parquet stores in 32 bits: Spark cuts those, and makes -56 of 200."""
+        """The columns whose types Parquet stores in 32 bits. Read as int, because Spark would cut 200 to -56."""
         return {field.name: field.dataType for field in self._fields()}
 
     def _fields(self) -> Iterator[StructField]:

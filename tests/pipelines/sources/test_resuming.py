@@ -160,5 +160,5 @@ def test_a_source_without_replay_refuses(workspace):
     )
     workspace.run(pipeline)
 
-    with pytest.raises(InputLostError, match="source Rate: is not kept, so what it sent is not read again"):
+    with pytest.raises(InputLostError, match="source Rate: does not keep its input, so what it sent cannot be read"):
         list(recovery(workspace, pipeline).restore_checkpoint())

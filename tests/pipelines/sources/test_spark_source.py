@@ -79,7 +79,7 @@ class TestASparkSource:
 
         assert (first, again, after) == ([(1, 1)], [], [(2, 1)])
         assert counts(workspace) == {1: 2, 0: 2}
-        assert "source 'parquet': cannot be asked; the query fails when it starts if what comes after" in said[1]
+        assert "source 'parquet': cannot say what is still there; the query fails when it starts if the" in said[1]
 
     def test_reads_a_data_source_written_in_python_with_its_offsets(self, workspace):
         workspace.spark.dataSource.register(Counting)

@@ -209,7 +209,7 @@ def test_a_name_beside_which_spark_reads_files_twice_is_refused_before_anything_
     workspace.land("b.json", {"name": "b", "n": 1})
 
     with pytest.raises(
-        SourceSetupError, match=r"'.*\[a\]\.json' Spark would read the 1 other files of the batch twice"
+        SourceSetupError, match=r"the 1 other files of the batch twice, because the path '.*\[a\]\.json' has"
     ):
         workspace.run(names(JsonFiles(workspace.input, schema="name string, n int")))
 
