@@ -1,6 +1,6 @@
-"""Kafka's admin client in Spark's JVM: ids of topics, where partitions begin and end, how far a query is behind.
+"""Kafka's admin client in Spark's JVM: ids of topics, where partitions begin and end, and how far a query is behind.
 
-Spark asks Kafka for itself alone; what it does not say of some topics is asked here.
+Spark's connector does not expose these, so they are requested here.
 """
 
 import json
@@ -23,18 +23,18 @@ Topics = Sequence[str] | re.Pattern[str]
 # Topic to partition to offset.
 Offsets = dict[str, dict[str, int]]
 
-# A driver asks for the lag twice a second; asking Kafka costs a connection and some calls for each partition.
+# An answer is kept this long, because a driver asks for the lag twice a second, and Kafka's costs calls per partition.
 REFRESH_SECONDS = 2.0
 LAG_TIMEOUT_MS = 3_000
-# Without its topics' ids a batch cannot begin, so Kafka gets as long as Spark's own consumer gives it.
+# As long as Spark's own consumer waits, because a batch cannot begin without the ids of its topics.
 IDS_TIMEOUT_MS = 60_000
 
 
 class KafkaAdmin:
-    """Kafka's own client in Spark's JVM, for what Spark does not say of some topics. settings: named after `kafka.`.
+    """Kafka's own client in Spark's JVM. settings: names begin with `kafka.`.
 
-    topics: by name, or all whose whole name a pattern matches, at each question.
-    One client is kept open, since opening one takes longer than most questions.
+    topics: their names, or a pattern that is matched against whole names at each request.
+    One client is kept open, because opening one takes longer than most requests.
     """
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str], topics: Topics) -> None:
@@ -48,7 +48,7 @@ class KafkaAdmin:
             del self._client
 
     def topic_ids(self) -> dict[str, str]:
-        """Return each topic's id, which Kafka gives when it is created; none of a broker older than 2.8."""
+        """Return each topic's id, which Kafka assigns when it is created; none if the broker is older than 2.8."""
         ids = {topic: found.topicId() for topic, found in self._described(IDS_TIMEOUT_MS).items()}
         none = self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID
         return {topic: each.toString() for topic, each in ids.items() if not each.equals(none)}
@@ -63,7 +63,7 @@ class KafkaAdmin:
         return earliest, latest
 
     def offsets_at(self, ms: int) -> Offsets:
-        """Return the offset of each partition's first message of a time, or later; after the last if there is none."""
+        """Return each partition's first offset at a time or later; the one after its last message if there is none."""
         specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
         found, latest = self._listed(specs.forTimestamp(ms), specs.latest())
         return {
@@ -105,9 +105,9 @@ class KafkaAdmin:
         return sorted(name for name in listed if self._topics.fullmatch(name))
 
     def _within(self, timeout_ms: int, answer: Any) -> Any:
-        """Wait for a future; a little longer than the client, whose error says more.
+        """Wait for a future, a second longer than the client, because the client's own error says more.
 
-        The client keeps to the limit of a question in most of the requests that it sends for it, but not in all.
+        Needed because the client applies a time-out to most of the requests that it sends for a call, but not to all.
         """
         return answer.get(timeout_ms + 1_000, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
 
@@ -121,40 +121,40 @@ class Lag:
         self._refreshed_at = float("-inf")
 
     def messages(self, checkpoint: CheckpointPath, place: int) -> int | None:
-        """Return how many messages were not read, or None if Kafka does not answer or the checkpoint does not say."""
+        """Return how many messages are unread, or None if Kafka does not answer or the checkpoint does not say."""
         read = committed_offset(checkpoint, place) or first_offsets(checkpoint, place)
         available = self.earliest_and_latest()
         if read is None or available is None:
             return None
         earliest, latest = available
         return sum(
-            # Spark reads a partition that was added since from its first message on.
+            # From the first message of a partition that was added since, because Spark reads it from there.
             max(0, offset - read.get(topic, {}).get(partition, earliest[topic][partition]))
             for topic, partitions in latest.items()
             for partition, offset in partitions.items()
         )
 
     def earliest_and_latest(self) -> tuple[Offsets, Offsets] | None:
-        """Return the offsets of the first message of each partition and after its last; None if Kafka does not say."""
+        """Return each partition's first offset and the one after its last message; None if Kafka does not answer."""
         if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
             try:
                 self._offsets = self._admin.earliest_and_latest()
             except Py4JJavaError:
-                self._offsets = None
+                self._offsets = None  # not raised, because an unknown lag must not stop the pipeline
             self._refreshed_at = time.monotonic()
         return self._offsets
 
 
 def check_partitions(where: str, read: Offsets, earliest: Offsets, latest: Offsets) -> None:
-    """Raise InputLostError unless every message from the offsets in `read` on is there."""
+    """Raise InputLostError unless Kafka still has every message from the offsets in `read` on."""
     gaps, left = [], {topic: dict(partitions) for topic, partitions in read.items()}
     for topic, partition, offset in ((topic, *place) for topic, places in read.items() for place in places.items()):
         first, end = (offsets.get(topic, {}).get(partition) for offsets in (earliest, latest))
         if first is None or end is None or end < offset:
-            has = "has no such partition" if end is None else f"ends at offset {end}"
+            has = "does not exist" if end is None else f"ends at offset {end}"
             raise InputLostError(
-                f"{where}: {topic}/{partition} was read up to offset {offset} and {has} now: it was deleted and made "
-                "again, or lost data"
+                f"{where}: {topic}/{partition} was read up to offset {offset} but {has} now: the topic was deleted and "
+                "created again, or lost data"
             )
         if first > offset:
             gaps.append(Gap(f"{topic}/{partition}", offset, first - 1))

@@ -1,6 +1,6 @@
-"""Kafka's messages to events: a value's columns with the place, key and headers of its message beside them.
+"""Parses Kafka's messages into events: the columns of a value, and the place, key and headers of its message.
 
-A message without a value says, in a compacted topic, that its key is deleted: a tombstone.
+In a compacted topic, a message without a value is a tombstone: its key is deleted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from tidegauge.pipelines.sources.source import Parsed, declared
 from tidegauge.pipelines.spark.rows import read_rows
 from tidegauge.state_backends.dead_letters.letters import DeadLetter, record_bytes, record_value
 
-# Columns beside the value's: the place of a message. Types are Kafka's own.
+# Columns beside those of the value.
 MESSAGE = {
     "kafka_key": "string",
     "kafka_topic": "string",
@@ -29,12 +29,12 @@ MESSAGE = {
 }
 TOMBSTONE = "kafka_tombstone"
 
-# Key and value as they came, and why a decoder cannot read one of them.
+# Key and value as received, and why a decoder cannot read one of them.
 KEY_BYTES, VALUE_BYTES, PROBLEM = "_key_bytes", "_value_bytes", "_problem"
 DECODED = StructType().add("text", "string").add("problem", "string")
 PLACE = ["kafka_topic", "kafka_partition", "kafka_offset"]
 
-# A message as a dead letter's record has it, and the raw input that it is made into.
+# The raw input that the record of a dead letter is turned into, to be parsed again.
 RECORD_MS = "_ms"
 RECORD = (
     "value binary, kafka_key binary, kafka_topic string, kafka_partition int, kafka_offset bigint, "
@@ -43,11 +43,11 @@ RECORD = (
 
 
 class Messages:
-    """How the messages of a source are read.
+    """Parses the messages of a source.
 
     where: the source, for errors. values: the columns of a value that is a JSON object; None: it is a text.
-    tombstones: whether messages without a value are events. registry: where the schemas of values are, which are then
-    decoded to JSON; None: a value is the JSON itself. decode_keys: whether the keys' are there, too.
+    tombstones: whether messages without a value are events. registry: has the schemas by which values are decoded to
+    JSON; None: a value is the JSON itself. decode_keys: whether keys are decoded by it, too.
     """
 
     records = "message of Kafka"
@@ -84,18 +84,19 @@ class Messages:
             rows = json_events(texts, self._value_schema, keep)
         if self._registry is not None:
             rows = rows.withColumn(BAD_LINE, F.when(F.col(PROBLEM).isNotNull(), "").otherwise(F.col(BAD_LINE)))
-        # Of good rows, which may be cached, they are not needed.
+        # Kept in bad rows only, because good rows do not need them and may be cached.
         is_bad = F.col(BAD_LINE).isNotNull()
         rows = rows.withColumns({name: F.when(is_bad, F.col(name)) for name in (KEY_BYTES, VALUE_BYTES)})
         return Parsed(rows, tuple(self.schema.names), BAD_LINE)
 
     def _texts(self, messages: DataFrame) -> DataFrame:
-        """Return the messages with value and key as texts, and the problem where one of them cannot be decoded."""
+        """Return the messages with value and key as texts, and the problem if one of them cannot be decoded."""
         value, key = F.col("value").cast("string"), F.try_validate_utf8(F.col("kafka_key").cast("string"))
         if self._registry is None:
             return messages.withColumns({"value": value, "kafka_key": key, PROBLEM: F.lit(None).cast("string")})
         decoder = Decoder(self._registry)
-        decode = F.udf(lambda message: decoder(message), DECODED)  # Spark would take the decoder's types for pandas'
+        # In a lambda, because Spark would take the decoder's type hints for those of a pandas function.
+        decode = F.udf(lambda message: decoder(message), DECODED)
         decoded = messages.withColumn("_value", decode("value"))
         problem = F.col("_value.problem")
         if self._decode_keys:

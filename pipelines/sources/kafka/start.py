@@ -1,4 +1,4 @@
-"""Where a query over Kafka's topics starts if it has no checkpoint: at an end, at a time, or at offsets."""
+"""Where a query over Kafka's topics starts if it has no checkpoint: at either end, at a time, or at given offsets."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -11,11 +11,11 @@ from tidegauge.pipelines.sources.kafka.admin import KafkaAdmin, Offsets
 Start = str | datetime | Mapping[str, Mapping[int, int]]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EARLIEST = -2  # as Spark writes it among offsets
+EARLIEST = -2  # Spark's number for the earliest offset
 
 
 def start_fault(start: Any, topics: tuple[str, ...] | None) -> str:
-    """Say what is wrong with a start; empty if nothing is. topics: those that are read; None: by a pattern."""
+    """Say what is wrong with a start; empty if nothing is. topics: those that are read; None if by a pattern."""
     if isinstance(start, datetime):
         return "" if start.tzinfo else f"starting {start!r}: give a time with its zone"
     if not isinstance(start, Mapping):
@@ -30,14 +30,15 @@ def start_fault(start: Any, topics: tuple[str, ...] | None) -> str:
 
 
 def start_options(start: Start, admin: KafkaAdmin) -> dict[str, str]:
-    """Return Spark's options. Partitions that are not named, and those that are added, are read from their first
-    message on; where no message is as late as a time, from the next one.
+    """Return Spark's options. Partitions that are not named or are added later are read from their first message on.
+
+    A partition that has no message at the time of a start, or later, is read from its next message on.
     """
     if isinstance(start, datetime):
         return {"startingTimestamp": str(_ms(start)), "startingOffsetsByTimestampStrategy": "latest"}
     if isinstance(start, str):
         return {"startingOffsets": start}
-    # Spark wants all partitions.
+    # All partitions, because Spark requires an offset for each.
     offsets = {
         topic: {str(each): start.get(topic, {}).get(each, EARLIEST) for each in partitions}
         for topic, partitions in admin.partitions().items()
@@ -49,7 +50,7 @@ def start_options(start: Start, admin: KafkaAdmin) -> dict[str, str]:
 
 
 def start_offsets(start: Start, admin: KafkaAdmin, earliest: Offsets) -> Offsets:
-    """Return where a query that starts now would begin, other than at the latest message."""
+    """Return the offsets where a query that starts now would begin, for a start other than `latest`."""
     if isinstance(start, datetime):
         return admin.offsets_at(_ms(start))
     given: Mapping[str, Mapping[int, int]] = start if isinstance(start, Mapping) else {}
@@ -60,7 +61,7 @@ def start_offsets(start: Start, admin: KafkaAdmin, earliest: Offsets) -> Offsets
 
 
 def _ms(at: datetime) -> int:
-    """Return milliseconds since 1970, as Kafka counts; what lies within one is rounded up."""
+    """Return milliseconds since 1970, rounded up, so that no message before the time is read."""
     return -((EPOCH - at) // timedelta(milliseconds=1))
 
 

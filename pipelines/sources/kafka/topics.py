@@ -1,8 +1,8 @@
 """Kafka topics, read by Spark's own connector.
 
-Spark stores which offsets a batch holds before it runs. A replay reads the same offsets, but compaction and retention
-may have removed messages since: an opaque spout. The lag comes from Kafka's own client inside Spark's JVM, so Python
-needs none.
+Spark stores which offsets a batch holds before the batch runs. A replay reads the same offsets, but compaction and
+retention may have removed messages since, so this is an opaque spout. The lag comes from Kafka's own client inside
+Spark's JVM, so Python needs none.
 """
 
 import re
@@ -32,13 +32,13 @@ from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
 from tidegauge.state_backends.schema.counted import CountedSource, later_start
 
-# Spark's releases and its connector's go together; Scala's version is the one PySpark is built with.
+# The connector must be of Spark's own release, and of the Scala version that PySpark is built with.
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SERVER = re.compile(r"[^\s,]+:\d+")
 
-# Messages of aborted transactions are not events. Kafka's own default shows them.
+# Because messages of aborted transactions are not events, but Kafka's own default shows them.
 DEFAULTS = {"kafka.isolation.level": "read_committed"}
 OURS = {"kafka.bootstrap.servers"}
 
@@ -47,30 +47,31 @@ class KafkaTopics:
     """Messages of Kafka topics.
 
     servers: `host:port`, one or more.
-    topics: their names, one or more; or a compiled pattern for all topics whose whole name it matches, also those that
-    are made later. Spark reads it as Java does.
+    topics: their names, one or more; or a compiled pattern for all topics whose whole name it matches, including those
+    that are created later. Spark reads it as a Java pattern.
     schema: the columns of a value that is a JSON object, as Spark DDL or a StructType, read as JsonFiles reads a line;
     None: the value is a text, in the column `value`.
     starting: where a query without a checkpoint starts: at the `earliest` message that is kept, after the `latest`, at
     the first message of a time or later, or at the offset of each partition, as {"orders": {0: 120}}; partitions that
     are not named start at the earliest.
-    max_offsets_per_batch: how many messages one batch takes at most, over all partitions.
+    max_offsets_per_batch: the most messages that one batch reads, over all partitions.
     max_bad_share: a batch with more than this share of bad messages (and more than 10) stops the pipeline.
     tombstones: whether a message without a value is an event: its value's columns are null, and `kafka_tombstone` is
     true. By default it is left out.
     registry: the schema registry by which values were written, in Avro, Protobuf or JSON Schema; `schema` names the
-    columns that are asked of them, whatever versions their schemas have. decode_keys: whether keys were, too;
-    `kafka_key` then is JSON.
-    options: settings of Kafka's consumer, their names after `kafka.`, as {"kafka.security.protocol": "SASL_SSL"}.
-    packages: Maven coordinates of the connector; none where its jars are on Spark's class path.
+    columns to read from them, whatever versions their schemas have. decode_keys: whether keys were written by it, too;
+    `kafka_key` is then JSON.
+    options: settings of Kafka's consumer, prefixed with `kafka.`, as {"kafka.security.protocol": "SASL_SSL"}.
+    packages: Maven coordinates of the connector; none if its jars are on Spark's class path.
     Raises PipelineError if one of these is invalid; an option's value is never shown.
 
-    Every event has `kafka_key` (null where it is not UTF-8), `kafka_topic`, `kafka_partition`, `kafka_offset`,
+    Every event has `kafka_key` (null if it is not UTF-8), `kafka_topic`, `kafka_partition`, `kafka_offset`,
     `kafka_timestamp` and `kafka_headers` (an array of structs of `key` and `value`, a text and bytes; null if there are
-    none) beside the value's columns. A value that cannot be read is bad: a dead letter whose source is
+    none) beside the value's columns. A value that cannot be read becomes a dead letter whose source is
     `topic/partition` and whose line number is the offset, from 0.
-    Offsets that Kafka no longer has stop the pipeline: their messages would be missing from the states. So does a topic
-    that was deleted and made again, whose offsets mean other messages: each topic's id is compared before every batch.
+    The pipeline stops if Kafka no longer has the next offsets, because their messages would be missing from the states.
+    It also stops if a topic was deleted and created again, because its offsets then mean other messages; each topic's
+    id is compared before every batch.
     """
 
     spout: Spout = "opaque"
@@ -117,7 +118,7 @@ class KafkaTopics:
         return self._stream(spark, self.max_offsets_per_batch)
 
     def load_waiting(self, spark: SparkSession) -> DataFrame:
-        # Each partition then ends where it begins, and a new one at its first message.
+        # With 0, each partition ends where it begins, and a new one at its first message.
         return self._stream(spark, max_offsets=0)
 
     def _stream(self, spark: SparkSession, max_offsets: int) -> DataFrame:
@@ -134,11 +135,11 @@ class KafkaTopics:
     def reread(self, spark: SparkSession, span: Span) -> DataFrame:
         if span.counted.count > len(span.counted.first):
             raise InputLostError(
-                f"source {self._name!r}: the ledger has the first offsets of {len(span.counted.first)} of the "
-                f"{span.counted.count} partitions"
+                f"source {self._name!r}: the ledger has the first offsets of only {len(span.counted.first)} of "
+                f"the {span.counted.count} partitions"
             )
         start = span.start or _by_topic(_starts(span.counted))
-        # Spark reads a partition that was added later from its first message on.
+        # From 0 for a partition that was added later, because Spark reads it from its first message on.
         begin = {topic: {each: start.get(topic, {}).get(each, 0) for each in ends} for topic, ends in span.end.items()}
         self.check_from(begin, (), lambda: spark)
         return self._raw(
@@ -190,15 +191,15 @@ class KafkaTopics:
         return compact_json({topic: offset[topic] for topic in sorted(offset)})
 
     def check_from(self, offset: Any, again: Collection[str], spark: Callable[[], SparkSession]) -> None:
-        """Raise InputLostError with the gaps, and with the offset of what is left, unless every message is there."""
-        self.load(spark())  # says what is wrong if there is no connector
+        """Raise InputLostError, with the gaps and the offsets of what is left, unless every message is there."""
+        self.load(spark())  # makes the client; its error is clear if there is no connector
         assert self._admin is not None
         try:
             earliest, latest = self._admin.earliest_and_latest()
         except Py4JJavaError as error:
             raise SourceUnavailableError(
-                f"source {self._name!r}: Kafka does not tell its offsets ({failure_reason(error)}); see that it runs "
-                "and has the topics"
+                f"source {self._name!r}: Kafka does not report its offsets ({failure_reason(error)}); check that it "
+                "runs and has the topics"
             ) from None
         check_partitions(f"source {self._name!r}", offset or {}, earliest, latest)
 
@@ -210,8 +211,8 @@ class KafkaTopics:
             return self._admin.topic_ids()
         except Py4JJavaError as error:
             raise SourceUnavailableError(
-                f"source {self._name!r}: Kafka does not tell the topics' ids: {error.java_exception.getMessage()}; see "
-                "that it runs and has the topics"
+                f"source {self._name!r}: Kafka does not report the topics' ids: {error.java_exception.getMessage()}; "
+                "check that it runs and has the topics"
             ) from None
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
@@ -223,7 +224,7 @@ class KafkaTopics:
             try:
                 earliest = start_offsets(self.starting, admin, admin.earliest_and_latest()[0])
             except Py4JJavaError:
-                earliest = {}  # nothing is known
+                earliest = {}  # nothing is known to be missing
         late = [
             later_start(f"{topic}/{partition}", start, earliest[topic][partition])
             for topic, partition, start in _starts(counted)
@@ -247,8 +248,8 @@ class KafkaTopics:
             raise PipelineError(f"source {self._name!r}: starting: there is no partition {absent.args[0]!r}") from None
         except Py4JJavaError as error:
             raise SourceUnavailableError(
-                f"source {self._name!r}: Kafka does not tell its partitions: {failure_reason(error)}; see that it runs "
-                "and has the topics"
+                f"source {self._name!r}: Kafka does not report its partitions: {failure_reason(error)}; check that it "
+                "runs and has the topics"
             ) from None
 
     @property
@@ -268,7 +269,7 @@ class KafkaTopics:
         pattern = self.topics if isinstance(self.topics, re.Pattern) else None
         bad_servers = [server for server in self.servers if not SERVER.fullmatch(server)]
         bad_topics = [topic for topic in self._given if not TOPIC.fullmatch(topic)]
-        # Names only: a value may be a password.
+        # Names only, because a value may be a password.
         foreign = sorted(name for name in self._options if not name.startswith("kafka.") or name in OURS)
         fault = ""
         if bad_servers or not self.servers:
@@ -288,7 +289,7 @@ class KafkaTopics:
 
 
 def _starts(counted: CountedSource) -> Iterator[tuple[str, str, int]]:
-    """Yield each partition with the offset from which it was counted: where it stood if the first batch had none."""
+    """Yield each partition with the offset from which it was counted: its end if the first batch read none of it."""
     for topic, partitions in (counted.offsets or {}).items():
         for partition, end in partitions.items():
             start, _ = counted.first.get(f"{topic}/{partition}", [end, end])

@@ -1,8 +1,8 @@
-"""A schema registry, as Kafka's producers use it: schemas by id, over HTTP.
+"""Reads schemas by id, over HTTP, from a schema registry as Kafka's producers use it.
 
-The API is Confluent's, which others speak too (Karapace, Apicurio, Redpanda): `GET /schemas/ids/{id}`, and for what a
-schema refers to `GET /subjects/{subject}/versions/{version}`. A schema under an id never changes, so each process asks
-once for it.
+The API is Confluent's, which others offer too (Karapace, Apicurio, Redpanda): `GET /schemas/ids/{id}`, and for what a
+schema refers to `GET /subjects/{subject}/versions/{version}`. Each process asks for an id once, because its schema
+never changes.
 """
 
 import json
@@ -27,8 +27,8 @@ MISSING = 404
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """A schema with what it refers to. kind: AVRO, PROTOBUF or JSON. text: the schema; of Protobuf its descriptor in
-    base 64. references: name to schema, each after those that it needs itself.
+    """A schema and those that it refers to. kind: AVRO, PROTOBUF or JSON. text: the schema; for Protobuf its descriptor
+    in base 64. references: name to schema, each after those that it needs itself.
     """
 
     kind: str
@@ -45,10 +45,10 @@ class Registry:
     """A schema registry, for `KafkaTopics(.., registry=..)`.
 
     url: `http://host:port` or `https://..`, without a password. auth: user and password. headers: more headers of each
-    request, such as a bearer token. ca_file: certificates that the registry's own is checked against.
-    reader_schema: an Avro schema, as JSON, that records are read as: renamed fields by their aliases, absent ones by
-    their defaults; None: each as it was written.
-    Neither `auth` nor `headers` is ever shown. Raises PipelineError for another url.
+    request, such as a bearer token. ca_file: CA certificates that the registry's own is checked against.
+    reader_schema: an Avro schema, as JSON, that records are converted to: renamed fields by their aliases, absent ones
+    by their defaults; None: they keep the schema that they were written with.
+    Neither `auth` nor `headers` is ever shown. Raises PipelineError if one of these is invalid.
     """
 
     url: str
@@ -70,9 +70,9 @@ class Registry:
                 raise PipelineError(f"registry: reader_schema is not JSON: {error}") from None
 
     def schema(self, number: int) -> RegisteredSchema:
-        """Return the schema of an id, from the registry the first time.
+        """Return the schema of an id; the registry is asked for it once.
 
-        Raises UnknownSchemaError, and SourceUnavailableError where the registry does not answer as one.
+        Raises UnknownSchemaError, and SourceUnavailableError if the registry does not answer properly.
         """
         known = _KNOWN.get((self.url, number))
         if known is None:
@@ -111,9 +111,9 @@ class Registry:
                 reason = f"does not answer: {getattr(error, 'reason', None) or error}"
             if attempt < TRIES - 1:
                 time.sleep(PAUSE_SECONDS)
-        # The cause may quote the request's headers.
+        # Without the cause, because it may quote the request's headers.
         raise SourceUnavailableError(
-            f"schema registry {self.url!r}: {reason}; see that it runs and lets us in"
+            f"schema registry {self.url!r}: {reason}; check that it runs and accepts our credentials"
         ) from None
 
     def _asked(self, place: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Messages in the wire format of schema registries, as JSON: Avro, Protobuf and JSON Schema.
+"""Decodes messages in the wire format of schema registries (Avro, Protobuf and JSON Schema) to JSON.
 
     0 | schema id, 4 bytes | the record          (Protobuf: the index of the message in its file before the record)
 
-A record becomes a JSON object, which is then read as any other: the same types, the same reasons where a value does not
-fit. Numbers stay as they were written. Bytes are in base 64, times are ISO 8601 in UTC, enums are their names.
+A record becomes a JSON object, which is then parsed like any other, with the same types and the same reasons if a value
+does not fit. Numbers keep all their digits. Bytes are in base 64, times are ISO 8601 in UTC, enums are their names.
 """
 
 import json
@@ -27,7 +27,7 @@ Decode = Callable[[bytes], Any]
 
 
 class UndecodableError(Exception):
-    """A message that is not what its schema says."""
+    """A message that does not match its schema."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Decoder:
         try:
             return _decoder(schema.kind, schema.text, references, self.registry.reader_schema)(message[PREFIX_BYTES:])
         except MissingPackageError:
-            raise
+            raise  # because it is no fault of the message
         except UndecodableError as error:
             raise UndecodableError(f"schema {number}: {error}") from None
         except Exception as error:
-            # Whatever a library makes of bytes that are something else.
+            # Any exception, because libraries raise various ones for bytes that do not match.
             raise UndecodableError(f"schema {number}: {type(error).__name__}: {error}") from None
 
 
@@ -96,7 +96,7 @@ def _avro(schema: RegisteredSchema, reader_schema: str | None) -> Decode:
     known: dict[str, Any] = {}
     for text in schema.references.values():
         fastavro.parse_schema(json.loads(text), known)
-    # A reader's schema has its own names.
+    # Without `known`, because a reader's schema has its own names.
     reader = None if reader_schema is None else fastavro.parse_schema(json.loads(reader_schema))
     writer = fastavro.parse_schema(json.loads(schema.text), known)
 
@@ -128,7 +128,7 @@ def _protobuf(schema: RegisteredSchema) -> Decode:
 
 
 def _file(schema: RegisteredSchema) -> Any:
-    """Return the descriptor of a schema's file, with those that it imports; Google's own come with the library."""
+    """Return the descriptor of a schema's file, with those that it imports. The library contains Google's own."""
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     pool = descriptor_pool.DescriptorPool()
@@ -155,7 +155,7 @@ def _file(schema: RegisteredSchema) -> Any:
 
 
 def _message_index(record: bytes) -> tuple[list[int], int]:
-    """Return which message of the file a record is, level by level, and where it begins. One 0 stands for the first."""
+    """Return the indexes of a record's type in its file, by level, and where the record begins. Count 0 means [0]."""
     numbers = _zigzags(record)
     count, start = next(numbers)
     indexes = [0] if count == 0 else []
@@ -182,7 +182,7 @@ def _fields(message: Any) -> Any:
     from google.protobuf import json_format
 
     if message.DESCRIPTOR.file.package == "google.protobuf":
-        return json_format.MessageToDict(message)  # times, wrappers and the like have a form of their own in JSON
+        return json_format.MessageToDict(message)  # because times, wrappers and the like have JSON forms of their own
     return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
 
 
