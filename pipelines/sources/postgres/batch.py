@@ -1,8 +1,8 @@
 """The batches of a table's stream: the positions where they begin and end, and the rows of the changes in between.
 
-A stream has first the table's rows, by page of their copy (see postgres_copy); then its changes, by LSN. An LSN of a
-position lies between records of the server's log, and a transaction belongs to the batch in which its commit record
-begins. Positions are what Spark stores as offsets.
+A stream begins with the table's rows, by page of their copy (see copy.py), and goes on with its changes, by LSN. The
+LSN of a position lies between two records of the server's log, and a transaction belongs to the batch in which its
+commit record begins. Spark stores positions as offsets.
 """
 
 import json
@@ -24,13 +24,13 @@ from tidegauge.pipelines.sources.postgres.pgoutput import (
 from tidegauge.pipelines.sources.postgres.table import Table
 
 # Values in the order of the wanted columns, then the kind of change, the LSN, and the commit time in microseconds.
-# Before the kind there is a JSON list of the columns that were not sent, where updates are preceded by keys.
+# If old rows are wanted by key, a JSON list of the columns that were not sent comes before the kind.
 Row = list[str | int | None]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The transactions that the copy of the table has seen: their changes are in its rows already.
+    """The transactions whose changes the copy of the table already contains.
 
     snapshot: `xmin:xmax:xip,..` as pg_current_snapshot writes it. until: an LSN; later transactions were not seen.
     """
@@ -42,7 +42,7 @@ class Seen:
         if transaction.commit_lsn >= self.until:
             return False
         _first, end, running = self.snapshot.split(":")
-        # The stream has the lower 32 bits of a transaction's number, which is within 2**31 of the snapshot's.
+        # Modulo 2**32, because the stream has only the lower 32 bits of an xid. It is within 2**31 of the snapshot's.
         beyond = (transaction.xid - int(end)) & 0xFFFFFFFF
         if beyond < 0x80000000:
             return False
@@ -53,7 +53,7 @@ class Seen:
 class LogPosition:
     """page: how much of the copy has been read, of `pages` that hold `rows`; at: when the copy was taken, ISO.
 
-    After the copy there is the LSN alone, and as long as it matters what the copy had seen.
+    After the copy only the LSN is set, and `seen` for as long as transactions that it covers may follow.
     """
 
     lsn: int
@@ -95,7 +95,7 @@ OldRows = Literal["full", "key"]
 class Wanted:
     """The changes to read. columns: of the table. truncates: whether a TRUNCATE is an error.
 
-    old_rows: what an update is preceded by: the row as it was, its key alone, or None.
+    old_rows: what precedes an update: the whole old row, only its key, or nothing (None).
     """
 
     table: Table
@@ -107,8 +107,8 @@ class Wanted:
 def rows(changes: Iterable[RowChange], wanted: Wanted, start: LogPosition, end: LogPosition) -> Iterator[Row]:
     """Yield the rows of the changes between two positions, without those that the copy has seen.
 
-    An update of a key is a delete of the old one and an insert of the new; other updates come after `update_before`
-    where old rows are wanted.
+    An update of a key becomes a delete of the old row and an insert of the new one. Other updates come after an
+    `update_before` if old rows are wanted.
     Raises InputLostError at a TRUNCATE, SourceSetupError if a value was not sent or a column does not exist.
     """
     transaction, is_wanted, relation = None, False, None
@@ -162,7 +162,7 @@ def _row(values: Values, kind: str, change: RowChange, places: list[int], wanted
     for place, column in zip(places, wanted.columns, strict=True):
         value = values[place]
         if isinstance(value, Unchanged):
-            # Under a new key, nobody knows the value.
+            # Only under the same key, because the state of `with_old_rows` then has the value.
             if wanted.old_rows != "key" or kind != "update":
                 raise _not_sent(column, change, wanted)
             unchanged.append(column)
@@ -174,7 +174,7 @@ def _row(values: Values, kind: str, change: RowChange, places: list[int], wanted
 
 
 def _before(change: RowChange, new: Values, wanted: Wanted) -> Values:
-    """Return the row as it was before an update that left its key; only its key where no more is wanted."""
+    """Return the old row of an update that did not change the key; only its key if no more is wanted."""
     if wanted.old_rows == "full":
         assert change.old is not None
         return change.old
@@ -183,7 +183,7 @@ def _before(change: RowChange, new: Values, wanted: Wanted) -> Values:
 
 
 def _completed(change: RowChange) -> Values:
-    """Return the new row, with values that were not sent taken from the old row if they are there."""
+    """Return the new row, with values that were not sent taken from the old row if it has them."""
     assert change.new is not None
     if change.old is None or UNCHANGED not in change.new:
         return change.new
@@ -194,7 +194,7 @@ def _completed(change: RowChange) -> Values:
 
 def _key_moved(change: RowChange, new: Values, table: Table) -> bool:
     assert change.old is not None
-    # A whole old row comes with every column marked as key; rows are identified by the primary key.
+    # By the primary key if the old row is whole, because every column is then marked as key.
     key = _places_of(table.key if change.old_is_whole else change.relation.key, change.relation)
     return any(change.old[place] != new[place] for place in key)
 
@@ -214,7 +214,7 @@ def _places(relation: Relation, wanted: Wanted, lsn: int) -> list[int]:
 
 
 def _truncated(change: RowChange, wanted: Wanted) -> InputLostError:
-    or_else = "" if wanted.old_rows else ", or keep the counts by ignore_truncate=True"
+    or_else = "" if wanted.old_rows else ", or keep the counts with ignore_truncate=True"
     return InputLostError(
         f"table {str(wanted.table)!r}: was truncated at LSN {as_text(change.lsn)}, and the log does not have the "
         f"removed rows; start again from the table as it is (PostgresChanges.drop(), then --reprocess){or_else}"
@@ -223,15 +223,15 @@ def _truncated(change: RowChange, wanted: Wanted) -> InputLostError:
 
 def _no_old_row(change: RowChange, wanted: Wanted) -> SourceSetupError:
     return SourceSetupError(
-        f"table {str(wanted.table)!r}: the {change.kind} at LSN {as_text(change.lsn)} came without the row as it was, "
-        "so REPLICA IDENTITY was not FULL then; ALTER TABLE .. REPLICA IDENTITY FULL and start again "
+        f"table {str(wanted.table)!r}: the {change.kind} at LSN {as_text(change.lsn)} came without the old row, "
+        "because REPLICA IDENTITY was not FULL then; run ALTER TABLE .. REPLICA IDENTITY FULL and start again "
         "(PostgresChanges.drop(), then --reprocess)"
     )
 
 
 def _not_sent(column: str, change: RowChange, wanted: Wanted) -> SourceSetupError:
     return SourceSetupError(
-        f"table {str(wanted.table)!r}: the {change.kind} at LSN {as_text(change.lsn)} left {column!r} as it was, and "
-        "PostgreSQL does not send large values that did not change; leave the column out of the source's schema, or "
-        "ALTER TABLE .. REPLICA IDENTITY FULL and start again (PostgresChanges.drop(), then --reprocess)"
+        f"table {str(wanted.table)!r}: the {change.kind} at LSN {as_text(change.lsn)} did not change {column!r}, and "
+        "PostgreSQL does not send large unchanged values; leave the column out of the source's schema, or run ALTER "
+        "TABLE .. REPLICA IDENTITY FULL and start again (PostgresChanges.drop(), then --reprocess)"
     )

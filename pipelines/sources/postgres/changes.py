@@ -1,11 +1,11 @@
-"""A PostgreSQL table as a stream: first the rows it has, then every change to them, by logical decoding.
+"""Reads a PostgreSQL table as a stream: first the rows it has, then every change to them, by logical decoding.
 
-Exact: the slot is created first, then the table is copied in one transaction, and the changes of transactions that the
-copy has seen are left out. So nothing is lost between the two, and nothing comes twice.
+The stream is exact, because the slot is created first, then the table is copied in one transaction, and the changes of
+transactions that the copy has seen are left out. So nothing is lost between the two, and nothing comes twice.
 
-A transactional spout: a batch holds the same rows however often it is read. The copy does not change; a batch of
-changes is the transactions that committed between two positions of the log, which are peeked at and never consumed; and
-the slot keeps them until Spark has stored the batch as done.
+It is a transactional spout, because a batch holds the same rows each time it is read. The copy does not change. A batch
+of changes has the transactions that committed between two positions of the log. They are peeked at and never consumed,
+and the slot keeps them until Spark has stored the batch as done.
 """
 
 import json
@@ -48,10 +48,10 @@ class PostgresChanges:
 
     table: `schema.table`; a partitioned one is read as a whole. It needs a primary key or REPLICA IDENTITY FULL, its
     server `wal_level = logical`, and the URL's user the right to create a publication, a slot and a schema.
-    schema: the columns to read, as Spark DDL or a StructType; default all that are not generated, and with `old_rows`
-    those of them that the table had when the stream began. Types are the
-    nearest that Spark has: numeric without digits, json, uuid, arrays, enums, times and intervals come as the text that
-    PostgreSQL writes; declare `decimal(38,9)` or another type that this text can be read as.
+    schema: the columns to read, as Spark DDL or a StructType; default all that are not generated; with `old_rows`,
+    only those that the table had when the stream began. Types are the nearest that Spark has: numeric without digits,
+    json, uuid, arrays, enums, times and intervals come as the text that PostgreSQL writes; declare `decimal(38,9)` or
+    another type that this text can be read as.
     An event also has `_change` (`snapshot`, `insert`, `update` or `delete`), `_deleted` (true for a delete: its
     key is set, and the rest is null unless the replica identity is FULL), `_lsn` (bigint: orders the changes of a row;
     0 in the snapshot) and `_at` (timestamp: of the commit; of the copy in the snapshot). An update of a key is a
@@ -62,12 +62,12 @@ class PostgresChanges:
     max_changes_per_batch: approximate; each transaction counts as two more, and a larger one is a batch of its own:
     PostgreSQL then holds it on disk, and a task reads it in chunks.
     max_bad_share: a batch with more than this share of bad rows (and more than 10) stops the pipeline.
-    max_slot_bytes: of the server's log; if the slot keeps more, the pipeline's progress has an alarm.
+    max_slot_bytes: if the slot keeps more of the server's log, the pipeline's progress has an alarm.
     ignore_truncate: skip a TRUNCATE, which does not list rows and so removes none; otherwise it stops the pipeline.
-    old_rows: `full` precedes each update by the row as it was, with `_change` `update_before`, and adds `_sign`: -1 for
-    that and for a delete, else 1, for `Stream.retract`. The table needs REPLICA IDENTITY FULL. `key` is for
-    `with_old_rows`, which keeps the rows in a state: `update_before` has the key alone, and `_unchanged` names the
-    columns that the log leaves out since their large values did not change. See docs/changing-tables.md.
+    old_rows: `full` emits the old row before each update, with `_change` `update_before`, and adds `_sign`: -1 for that
+    and for a delete, else 1, for `Stream.retract`. The table needs REPLICA IDENTITY FULL. `key` is for `with_old_rows`,
+    which keeps the rows in a state: `update_before` has only the key, and `_unchanged` names the columns that the log
+    leaves out because their large values did not change. See docs/changing-tables.md.
 
     A slot keeps the server's log as long as it exists. `drop()` removes it when the pipeline is abandoned; in SQL,
     `SELECT pg_drop_replication_slot('<slot>'); DROP PUBLICATION <publication>; DROP TABLE IF EXISTS
@@ -102,8 +102,8 @@ class PostgresChanges:
             raise PipelineError(f"{self}: old_rows {old_rows!r} is not one of {', '.join(get_args(OldRows))}")
         if old_rows and ignore_truncate:
             raise PipelineError(
-                f"{self}: ignore_truncate leaves the rows of a truncated table counted for ever, where old_rows are to "
-                "be taken away; leave one of them out"
+                f"{self}: ignore_truncate would leave the rows of a truncated table counted, but old_rows has to "
+                "subtract them; leave one of the two out"
             )
         self.old_rows = old_rows
         self.max_changes_per_batch = max_changes_per_batch
@@ -137,7 +137,7 @@ class PostgresChanges:
         fields = self._table.spark_schema()
         if not self.old_rows:
             return fields
-        # Rows were counted without the columns that were added since, and could not be taken away with them.
+        # Without columns added since, because rows that were counted without them must be subtracted without them.
         with self._connect() as conn:
             first = FirstCopy(conn, Slot(conn, self.slot, self.publication)).types() or self._table.columns
         return StructType([field for field in fields if field.name in first])
@@ -163,7 +163,7 @@ class PostgresChanges:
         return self.load(spark, waits=True)
 
     def parse(self, batch: DataFrame) -> Parsed:
-        # A delete has its key alone, also where the schema requires other columns.
+        # All nullable, because a delete has only its key, even if the schema requires other columns.
         fields = StructType([StructField(field.name, field.dataType, True) for field in self.fields])
         values = [_value(_text(field.name), field).alias(field.name) for field in fields]
         reason = why_unreadable(fields, _text, _value)
@@ -212,7 +212,7 @@ class PostgresChanges:
                 FirstCopy(conn, slot).check()
 
     def identity(self) -> Identity:
-        """Return the ids of the server's data, of the database and of the table; elsewhere, positions mean nothing."""
+        """Return the ids of the server's data, database and table, because positions mean nothing elsewhere."""
         row = self._monitoring().execute(IDENTITY, [self.table]).fetchone()
         assert row is not None
         names = ("server", "database", f"table {self.table}")
@@ -224,7 +224,7 @@ class PostgresChanges:
         return self._monitor
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
-        """Nothing is known: a table as it is now has fewer rows than it had changes, and may hold the same."""
+        """Return nothing, because a table has fewer rows than it had changes, even if nothing is missing."""
         return ""
 
     def _alarm(self, retained_bytes: int) -> str | None:
@@ -237,7 +237,7 @@ class PostgresChanges:
         )
 
     def drop(self) -> None:
-        """Remove slot, publication and copy, before a pipeline is abandoned or started again. Repeatable."""
+        """Remove slot, publication and copy, before a pipeline is abandoned or starts again. Repeatable."""
         with self._connect() as conn:
             slot = Slot(conn, self.slot, self.publication)
             slot.drop()

@@ -1,9 +1,9 @@
 """The first copy: the rows that a table held when its stream began, copied once, so that every replay reads the same.
 
-A snapshot of a transaction would end with its process, and a batch that was interrupted could not be read again as it
-was. The copy, and which transactions it has seen, are made in one transaction after the slot: no change is lost in
-between, and changes that the copy has seen are left out of the stream (see `Seen`). It takes as much disk as the table,
-in `tidegauge_source`, until its last batch is done.
+It is a table, because a transaction's snapshot would end with its process, and an interrupted batch could not be read
+again unchanged. One transaction after the slot makes the copy and records which transactions it has seen, so that no
+change is lost in between; changes that the copy has seen are left out of the stream (see `Seen`). It takes as much disk
+as the table, in `tidegauge_source`, until its last batch is done.
 """
 
 import json
@@ -37,7 +37,7 @@ class FirstCopy:
     def begin(self, table: Table, *, truncates: bool) -> LogPosition:
         """Return where the stream begins, the same at every call until its first batch is done.
 
-        The first call creates publication, slot and copy; it may be killed anywhere and called again.
+        The first call creates publication, slot and copy. If it is killed at any point, it can be called again.
         Raises InputLostError if the slot has been read by another reader, such as an earlier checkpoint.
         """
         if not self._conn.execute("SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA]).fetchone():
@@ -58,7 +58,7 @@ class FirstCopy:
         return first
 
     def check(self) -> None:
-        """Raise InputLostError if the copy is gone: its last batch was done, so a stream cannot begin with it again."""
+        """Raise InputLostError if the copy is gone, because no stream can begin with it after its last batch."""
         if not self._exists():
             raise InputLostError(
                 f"slot {self._slot.name!r}: has been read before, by another checkpoint; restore that one, give "
@@ -70,7 +70,7 @@ class FirstCopy:
         row = self._conn.execute("SELECT to_regclass(%s) IS NOT NULL", [f"{SCHEMA}.beginning"]).fetchone()
         if row != (True,):
             return {}
-        # An earlier version has left the column out.
+        # Through jsonb, because the table of an earlier version does not have the column.
         found = self._conn.execute(
             sql.SQL("SELECT to_jsonb(b) -> 'types' FROM {}.beginning b WHERE slot = %s").format(sql.Identifier(SCHEMA)),
             [self._slot.name],
@@ -80,7 +80,7 @@ class FirstCopy:
     def check_types(self, table: Table, columns: Iterable[str]) -> None:
         """Raise SourceSetupError if columns have other types than when the stream began.
 
-        PostgreSQL then rewrites the rows and logs no change of them, so they would be taken away with other values
+        PostgreSQL then rewrites the rows and logs no change of them, so they would be subtracted with other values
         than they were counted with.
         """
         first, now = self.types(), column_types(self._conn, table)
@@ -91,7 +91,7 @@ class FirstCopy:
         ]
         if changed:
             raise SourceSetupError(
-                f"table {str(table)!r}: column {', '.join(changed)}: rows would be taken away with other values than "
+                f"table {str(table)!r}: column {', '.join(changed)}: rows would be subtracted with other values than "
                 f"they were counted with; leave the column out of the source's schema, or {START_AGAIN}"
             )
 
@@ -113,7 +113,7 @@ class FirstCopy:
 
     def _seen(self) -> tuple[Seen, str]:
         """Return what this transaction sees, and its start, ISO."""
-        # The log's end is read after the snapshot is taken: what the snapshot sees was committed before that LSN.
+        # The log's end is read after the snapshot is taken, so that all that the snapshot sees is before that LSN.
         row = self._conn.execute("SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn(), now()").fetchone()
         assert row is not None
         return Seen(row[0], as_number(row[1])), row[2].isoformat()

@@ -53,7 +53,7 @@ class Relation:
 class RowChange(NamedTuple):
     """The change of one row. new, old: values as text, in the order of the relation's columns.
 
-    old: for an update or a delete, what the replica identity gives: the whole row if it is FULL, else the key alone.
+    old: for an update or a delete, what the replica identity gives: the whole row if it is FULL, else only the key.
     """
 
     kind: Kind

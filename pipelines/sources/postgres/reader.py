@@ -28,9 +28,9 @@ UNCHANGED = "_unchanged"
 
 ROWS_PER_ARROW_BATCH = 10_000
 COPY_TASKS = 4
-# So much log of other tables is skipped by an empty batch, so that the slot need not keep it: one segment.
+# One segment. An empty batch skips this much log of other tables, so that the slot need not keep it.
 IDLE_BYTES = 16 * 1024 * 1024
-# A poll that finds nothing has decoded the changes of other tables; polls take a tenth of the time at most.
+# Polls take at most a tenth of the time, because one that finds nothing has decoded the changes of other tables.
 REST_FACTOR = 9
 FLUSH_SECONDS = 10
 MAX_MESSAGES = 2**31 - 1
@@ -96,7 +96,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         self._target, is_flushed = log_end(self._conn)
         deadline = time.monotonic() + FLUSH_SECONDS
-        # Asynchronous commits cannot be decoded before they are on disk.
+        # Waits, because asynchronous commits cannot be decoded before they are on disk.
         while not is_flushed and time.monotonic() < deadline:
             time.sleep(0.02)
             is_flushed = _is_flushed(self._conn, self._target)
@@ -116,7 +116,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end is None:
             return start
         if self.settings.wanted.old_rows:
-            # After the end is known: a change under another type comes after the change of the type.
+            # After the end is known, so that no type can change before it unnoticed.
             self._copy.check_types(self.settings.wanted.table, self.settings.wanted.columns)
         return before.after_changes(end).as_offset()
 
@@ -143,7 +143,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = [(number - passed, lsn) for number, lsn in commits if lsn > start]
             if ends:
                 return max((lsn for number, lsn in ends if number <= at_most), default=ends[0][1])
-            # All of these had been read before: the slot is a batch behind, or more after a crash.
+            # All of these were read before, because the slot is a batch behind, or more after a crash. So peek further.
             if not commits or commits[-1][0] < messages:
                 return None
             messages *= 4
@@ -167,7 +167,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._copy.read(self.settings.wanted.columns, pages.first, pages.end) as copy:
             unchanged = [None] if self.settings.wanted.old_rows == "key" else []
             for values in copy.rows():
-                # LSN 0 sorts before every change of the row.
+                # LSN 0, so that it sorts before every change of the row.
                 yield [*values, *unchanged, "snapshot", 0, at]
 
     def _read_changes(self, partition: InputPartition) -> Iterator[Row]:
@@ -177,7 +177,7 @@ class PostgresChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from rows(decode(self._slot.messages(end.lsn)), self.settings.wanted, start, end)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Drop the input of the batches up to `end`: they are done, and Spark has stored where the next one ends."""
+        """Release the input of the batches up to `end`: they are done once Spark has stored where the next one ends."""
         done = position(end)
         if done.is_copying:
             return

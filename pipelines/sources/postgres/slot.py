@@ -19,13 +19,13 @@ from tidegauge.state_backends.session import CLIENT, TCP
 
 T = TypeVar("T")
 
-# How long to wait for a slot that is being read: a task of a driver that was killed may take a while to notice.
+# How long to wait for a slot that is being read, because a task of a killed driver may take a while to notice.
 MAX_WAIT_SECONDS = 60.0
 PAUSE_SECONDS = 0.1
 ROWS_PER_FETCH = 1_000
 COMMIT_TAG = 67  # C
 
-# Text that can be read back as the same value, for any settings of the server.
+# So that the text of a value can be read back as the same value, whatever the server's settings.
 SESSION = {
     "timezone": "UTC",
     "datestyle": "ISO",
@@ -41,7 +41,7 @@ SELECT plugin, database = current_database(), wal_status, invalidation_reason, c
        pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), pg_current_wal_insert_lsn()
   FROM pg_replication_slots WHERE slot_name = %s
 """
-# The server's data, the database in it, and the table: dropped and created again, a table is in no publication.
+# Ids of the server's data, the database and the table; of the table, because a recreated one is in no publication.
 IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system()),
        (SELECT oid FROM pg_database WHERE datname = current_database()), to_regclass(%s)::oid
@@ -52,7 +52,7 @@ START_AGAIN = "start again: drop what is left with PostgresChanges.drop(), and r
 
 @dataclass(frozen=True)
 class SlotState:
-    """confirmed: up to where changes may be forgotten. retained_bytes: of the log that the slot keeps.
+    """confirmed: the LSN up to which changes may be forgotten. retained_bytes: how much log the slot keeps.
 
     log_end: where the server's log ends.
     """
@@ -64,7 +64,7 @@ class SlotState:
 
 def connect(url: str, name: str) -> psycopg.Connection:
     """Open a connection in autocommit mode. Raises SourceSetupError if `url` is invalid."""
-    # A reader that vanishes must let go of the slot.
+    # With TCP, so that the server releases the slot of a reader that vanishes.
     options = " ".join(f"-c {setting}={value}" for setting, value in {**SESSION, **TCP}.items())
     try:
         return psycopg.connect(
@@ -76,7 +76,7 @@ def connect(url: str, name: str) -> psycopg.Connection:
             **CLIENT,
         )
     except psycopg.ProgrammingError:
-        # The cause may quote a piece of the URL, and so of the password.
+        # Without the cause, because it may quote a part of the URL, and so of the password.
         raise SourceSetupError(
             f"slot {name!r}: the URL of the database to read from is invalid; see DATABASE_URL"
         ) from None
@@ -118,20 +118,20 @@ class Slot:
             )
         if state.confirmed > read_up_to:
             raise InputLostError(
-                f"slot {self.name!r}: is at {as_text(state.confirmed)}, past {as_text(read_up_to)}, up to where this "
-                f"pipeline has read: another reader uses it too; give each its own slot, and {START_AGAIN}"
+                f"slot {self.name!r}: is at {as_text(state.confirmed)}, but this pipeline has read only up to "
+                f"{as_text(read_up_to)}: another reader uses it too; give each its own slot, and {START_AGAIN}"
             )
         if state.log_end < read_up_to:
             raise InputLostError(
-                f"slot {self.name!r}: the server's log ends at {as_text(state.log_end)}, before {as_text(read_up_to)}, "
-                "up to where this pipeline has read: the server was restored, or a standby without the end of the log "
-                f"was promoted, so changes that were counted do not exist there; {START_AGAIN}"
+                f"slot {self.name!r}: the server's log ends at {as_text(state.log_end)}, but this pipeline has read "
+                f"up to {as_text(read_up_to)}: the server was restored, or a standby without the end of the log was "
+                f"promoted, so changes that were counted do not exist there; {START_AGAIN}"
             )
 
     def create(self, table: Table, *, truncates: bool) -> None:
         """Create the publication and the slot if they do not exist."""
         self._require_logical_log()
-        # Created before the slot: changes written before the publication cannot be decoded for it.
+        # Before the slot, because changes written before the publication exists cannot be decoded for it.
         if not self._conn.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [self.publication]).fetchone():
             self._publish(table)
         self._check_publication(table, truncates=truncates)
@@ -164,7 +164,7 @@ class Slot:
         if row is None or not all(row):
             raise SourceSetupError(
                 f"publication {self.publication!r} does not publish every change of all columns of table "
-                f"{str(table)!r}; alter it, or choose another name, under which a publication is created"
+                f"{str(table)!r}; alter it, or choose a new name, for which a publication is then created"
             )
 
     def commits(self, up_to: int | None, at_least: int) -> list[tuple[int, int]]:
@@ -185,7 +185,7 @@ class Slot:
     def _stream(self, up_to: int) -> tuple[list[Any], Iterator[Any]]:
         query = sql.SQL(f"SELECT lsn, data FROM {MESSAGES}")  # noqa: S608  constants
         rows = self._conn.cursor().stream(query, self._peek(up_to, None), binary=True, size=ROWS_PER_FETCH)
-        # The query starts when the first row is fetched; here, so that `_when_free` can try it again.
+        # The first row is fetched here, because that starts the query, so that `_when_free` can retry it.
         return list(islice(rows, 1)), rows
 
     def _peek(self, up_to: int | None, at_least: int | None) -> list[Any]:
@@ -206,7 +206,7 @@ class Slot:
         self._conn.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self.publication)))
 
     def _when_free(self, attempt: Callable[[], T]) -> T:
-        """Try until the slot has no other reader."""
+        """Retry while another reader uses the slot, for MAX_WAIT_SECONDS."""
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while True:
             try:

@@ -8,8 +8,8 @@ from pyspark.sql.types import StructType
 
 from tidegauge.pipelines.errors import SourceSetupError
 
-# PostgreSQL's full name of a type to Spark's short one. The tables are other people's, so these are more types than the
-# columns of a state have. Every other type is read as the text that PostgreSQL writes.
+# PostgreSQL's full name of a type to Spark's short one. There are more types than in states, because these are users'
+# own tables. Every other type is read as the text that PostgreSQL writes.
 SPARK_TYPES = {
     "boolean": "boolean",
     "smallint": "short",
@@ -24,7 +24,7 @@ SPARK_TYPES = {
 }
 MAX_DECIMAL_DIGITS = 38  # of Spark's decimals
 
-# A domain is read as its base type; generated columns are not in the log.
+# A domain is read as its base type. Generated columns are left out, because they are not in the log.
 COLUMNS = """
 SELECT a.attname, format_type(coalesce(nullif(t.typbasetype, 0), a.atttypid),
                               CASE WHEN t.typbasetype <> 0 THEN t.typtypmod ELSE a.atttypmod END)
@@ -36,7 +36,7 @@ KEY = """
 SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
  WHERE i.indrelid = %s AND i.indisprimary ORDER BY array_position(i.indkey::smallint[], a.attnum)
 """
-# Of the table, or of all its partitions.
+# Of the table and of all its partitions.
 WITHOUT_IDENTITY = """
 SELECT c.oid::regclass::text
   FROM pg_class c
@@ -56,7 +56,7 @@ SELECT c.oid::regclass::text
 
 @dataclass(frozen=True)
 class Table:
-    """columns: name to PostgreSQL's type, in order, without generated ones. key: the primary key, if there is one."""
+    """columns: name to PostgreSQL's type, in order, without generated ones. key: the primary key, or empty."""
 
     schema: str
     name: str
@@ -111,14 +111,14 @@ def check_identity(conn: psycopg.Connection, table: Table) -> None:
 
 
 def check_old_rows(conn: psycopg.Connection, table: Table, *, full: bool) -> None:
-    """Raise SourceSetupError unless the log has of every change the whole row as it was, or else at least its key."""
+    """Raise SourceSetupError unless the log has the whole old row of every change, or without `full` its key."""
     identities = "f" if full else "fd"
     others = conn.execute(OTHER_IDENTITY, {"table": table.identifier.as_string(conn), "kinds": identities}).fetchall()
     names = ", ".join(name for (name,) in others)
     if full and others:
         raise SourceSetupError(
-            f"table {str(table)!r}: old_rows='full' needs the rows as they were in the log; ALTER TABLE {names} "
-            "REPLICA IDENTITY FULL, or read old_rows='key' and keep the rows in a state by with_old_rows()"
+            f"table {str(table)!r}: old_rows='full' needs the old rows in the log; run ALTER TABLE {names} "
+            "REPLICA IDENTITY FULL, or read old_rows='key' and keep the rows in a state using with_old_rows()"
         )
     if others or not (full or table.key):
         raise SourceSetupError(

@@ -2,7 +2,7 @@
 
 An offset holds, per stream, the id of the last entry, a digest of that entry, and how many entries have been read so
 far. So a task knows how many it must find between two ids, trimming is detected both before a batch is planned and
-after, and another entry under the same id tells that the stream was created again.
+after, and a different entry under the same id shows that the stream was created again.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ local entries = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3]
 return {#entries, #entries > 0 and entries[#entries][1]}
 """
 
-CONTINUE_HINT = "to go on with what there is, set on_loss='continue'"
+CONTINUE_HINT = "to continue with what is left, set on_loss='continue'"
 
 Offset = dict[str, dict[str, Any]]
 OnLoss = Literal["error", "continue"]
@@ -53,7 +53,7 @@ class StreamSettings:
         try:
             return redis.Redis.from_url(self.url, socket_timeout=TIMEOUT_SECONDS, decode_responses=False)
         except ValueError:
-            # The cause may quote a piece of the URL, and so of the password.
+            # Without the cause, because it may quote a part of the URL, and so of the password.
             raise SourceSetupError("the URL of the Redis to read from is invalid; see REDIS_URL") from None
 
 
@@ -95,7 +95,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, client: redis.Redis, stream: str, start: dict[str, Any], at_most: int | None) -> dict[str, Any]:
         found, last = count_entries(client, stream, start["id"], self._targets.get(stream, "+"), at_most)
-        # Checked after counting: the oldest entries are trimmed first, so what is there now was there then.
+        # Checked after counting, because the oldest entries are trimmed first: what is there now was there then.
         if self._settings.on_loss == "error":
             check_nothing_lost(client, stream, start["id"], start.get("entry"))
         if not found:
@@ -120,9 +120,9 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield _as_arrow(partition.stream, entries)
         if found != partition.entries and self._settings.on_loss == "error":
             raise InputLostError(
-                f"stream {partition.stream!r}: {found} of the {partition.entries} entries after {partition.after} and "
-                f"up to {partition.up_to} are left of a batch that was planned with all of them; they were trimmed or "
-                f"deleted since. Keep more of the stream (a larger MAXLEN); {CONTINUE_HINT}"
+                f"stream {partition.stream!r}: only {found} of the {partition.entries} entries after {partition.after} "
+                f"and up to {partition.up_to}, which a batch was planned to read, are left; the others were trimmed or "
+                f"deleted since; keep more of the stream (a larger MAXLEN); {CONTINUE_HINT}"
             )
 
 
@@ -134,7 +134,7 @@ def chunks(client: redis.Redis, stream: str, after: str, up_to: str) -> Iterator
 
 
 def _xrange(client: redis.Redis, stream: str, after: str, up_to: str) -> list[tuple[bytes, Any]]:
-    entries: Any = client.xrange(stream, min=f"({after}", max=up_to, count=CHUNK)  # bytes, as nothing is decoded
+    entries: Any = client.xrange(stream, min=f"({after}", max=up_to, count=CHUNK)  # bytes, because nothing is decoded
     return list(entries)
 
 
@@ -164,8 +164,8 @@ def entry_digest(client: redis.Redis, stream: str, entry_id: str) -> str | None:
 def check_nothing_lost(client: redis.Redis, stream: str, start: str, entry: str | None = None) -> None:
     """Raise InputLostError unless it is certain that every entry after `start` is still there.
 
-    It is certain if an entry as old as `start` is left, as the oldest are trimmed first, or if none was added after it.
-    entry: the digest of `start` when it was read; if it is another entry now, the stream is another one.
+    It is certain if an entry as old as `start` is left, because the oldest are trimmed first, or if none was added
+    after it. entry: the digest of `start` when it was read; if it differs now, the stream was created again.
     """
     if start == START:
         return
@@ -175,19 +175,19 @@ def check_nothing_lost(client: redis.Redis, stream: str, start: str, entry: str 
     last = info["last-generated-id"].decode()
     if number(last) < number(start):
         raise InputLostError(
-            f"stream {stream!r}: its last id is {last}, and it had been read up to {start}; it was created "
+            f"stream {stream!r}: its last id is {last}, but it had been read up to {start}; it was created "
             f"again, or the server lost data; {CONTINUE_HINT}"
         )
     if entry is not None and entry_digest(client, stream, start) not in (entry, None):
         raise InputLostError(
             f"stream {stream!r}: entry {start} is not the one that was read; the stream was created again, and its "
-            f"entries up to there would be left out; give it another name, or {CONTINUE_HINT}"
+            f"entries up to there would be left out; give it another name; {CONTINUE_HINT}"
         )
     oldest = info["first-entry"]
     if number(last) > number(start) and (oldest is None or number(oldest[0].decode()) > number(start)):
         since = "no entry is left" if oldest is None else f"the oldest entry left is {oldest[0].decode()}"
         raise InputLostError(
-            f"stream {stream!r}: {since} and it had been read up to {start}; entries between may have been trimmed "
+            f"stream {stream!r}: {since}, but it had been read up to {start}; entries between may have been trimmed "
             f"unread; trim by XTRIM MINID with the last id read, or keep more (a larger MAXLEN); {CONTINUE_HINT}"
         )
 

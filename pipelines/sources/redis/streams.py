@@ -1,7 +1,7 @@
-"""Redis streams: entries that `XADD` put there, read by id.
+"""Redis streams: entries added by `XADD`, read by id.
 
-Spark stores which ids a batch holds before it runs, so a replay reads the same entries; but Redis may have trimmed some
-by then: an opaque spout. Lost entries are reported: see `on_loss`. Works with Redis 6.2 and later.
+Spark stores which ids a batch holds before the batch runs, so a replay reads the same entries. But Redis may have
+trimmed some by then, so this is an opaque spout. Lost entries are reported: see `on_loss`. Needs Redis 6.2 or later.
 """
 
 import json
@@ -57,7 +57,7 @@ from tidegauge.state_backends.schema.counted import CountedSource
 AT, BAD, REASON = "_at", "_bad", "_reason"
 OWN = (STREAM, ID, AT)
 
-# Counting more of a stream would block the server each time.
+# A limit, because counting more of a stream would block the server each time.
 COUNTED_ENTRIES = 10_000
 
 
@@ -65,15 +65,15 @@ class RedisStreams:
     """Entries of one or more Redis streams, from the oldest there is.
 
     schema: the columns, as Spark DDL or a StructType; `NOT NULL` makes one required. Each is the entry's field of that
-    name, read as the column's type; absent fields are null, others are left out. With `json_field` they come from the
+    name, read as the column's type; absent fields are null, others are ignored. With `json_field` they come from the
     JSON object in that one field instead. An entry whose values do not fit is bad: it goes to the dead letters.
-    An event also has `_stream`, `_id` and `_at` (timestamp: when the id was given, in ms).
+    An event also has `_stream`, `_id` and `_at` (timestamp: the time in the id, in ms).
     url: default `REDIS_URL`. It travels with the tasks, and appears in no plan, checkpoint, log or error.
     max_entries_per_batch: over all streams, each getting its share; a stream is read by one task, in chunks.
     on_loss: `error` stops the pipeline if entries were trimmed, or a stream deleted, before they were read, and also if
-    that cannot be excluded: once the last entry read is itself trimmed and newer ones have come, Redis 6.2 does not
-    say. `continue` takes what there is. Also detected is a stream that was deleted and created again; by explicit ids
-    around the last one read only if there is another entry under that id.
+    that cannot be ruled out: once the last entry read is itself trimmed and newer ones have come, Redis 6.2 does not
+    say. `continue` reads what is left. Also detected is a stream that was deleted and created again; if it has explicit
+    ids around the last one read, only if there is a different entry under that id.
     max_bad_share: a batch with more than this share of bad entries (and more than 10) stops the pipeline.
     Raises PipelineError if the declaration is invalid.
     """
@@ -110,7 +110,7 @@ class RedisStreams:
 
     @cached_property
     def fields(self) -> StructType:
-        """The columns that an entry's own values fill."""
+        """The columns that are read from an entry."""
         fields = self._fields if isinstance(self._fields, StructType) else StructType.fromDDL(self._fields)
         assert isinstance(fields, StructType)
         if self._json_field is None:
@@ -130,7 +130,7 @@ class RedisStreams:
         return self.load(spark, waits=True)
 
     def reread(self, spark: SparkSession, span: Span) -> DataFrame:
-        # Whatever `on_loss` says: entries that are gone must not be taken for entries that were never counted.
+        # `error` in any case, because entries that are gone must not be taken for entries that were never counted.
         settings = replace(self._settings(), on_loss="error")
         reader = partial(RedisStreamReader, settings)
         start = span.start or reader().initialOffset()
@@ -140,7 +140,7 @@ class RedisStreams:
                 found, _ = count_entries(client, stream, before["id"], end["id"])
                 if found != end["read"] - before["read"]:
                     raise InputLostError(
-                        f"stream {stream!r}: has {found} entries up to {end['id']}, where "
+                        f"stream {stream!r}: has {found} entries up to {end['id']}, but "
                         f"{end['read'] - before['read']} were counted"
                     )
         return python_batch(spark, "redis_streams_again", RAW, reader, start, span.end)
@@ -171,7 +171,7 @@ class RedisStreams:
         bad = bad if misfit is None else bad | misfit
         for field in self.fields:
             bad = bad | (F.lit(not field.nullable) & F.col("_row").getField(field.name).isNull())
-        # The reason is found in Python, for the few that are bad.
+        # Empty, because the reason is found in Python, only for the few that are bad.
         reason = F.coalesce(PROBLEM, F.when(bad, F.lit("")))
         return rows.select("_row.*", STREAM, ID, ENTRY, PROBLEM, reason.alias(REASON))
 
@@ -179,7 +179,7 @@ class RedisStreams:
         bad = parsed.where(F.col(REASON).isNotNull()).select(STREAM, ID, BAD, REASON, PROBLEM)
         for stream, entry_id, entry, reason, problem in read_rows(bad):
             where, why = f"stream {stream}, entry {entry_id}", reason or self._why_bad_json(entry)
-            # With a problem, the entry is not as Redis has it.
+            # No record of an entry with a problem, because its bytes are escaped here.
             record = {"record": self.records, "stream": stream, "id": entry_id, "entry": entry}
             yield DeadLetter(where, entry, why, record=None if problem else record)
 
@@ -228,11 +228,11 @@ class RedisStreams:
                 check_nothing_lost(client, stream, (offset or {}).get(stream, {"id": START})["id"])
 
     def identity(self) -> Identity:
-        """Return nothing: a stream has no id. The reader compares the last entry read instead."""
+        """Return nothing, because a stream has no id. The reader compares the last entry read instead."""
         return {}
 
     def missing(self, spark: SparkSession, counted: CountedSource) -> str:
-        """Count what is left of the first batch's entries: streams are trimmed from their start."""
+        """Count what is left of the first batch's entries, because streams are trimmed from their start."""
         first = counted.offsets if counted.unit == "streams" else None
         lost = []
         with self._settings().connect() as client:

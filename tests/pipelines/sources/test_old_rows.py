@@ -72,7 +72,7 @@ class TestFull:
         full.execute("INSERT INTO t VALUES (1, 'a')", "ALTER TABLE t REPLICA IDENTITY DEFAULT")
         full.execute("UPDATE t SET note = 'b'", "ALTER TABLE t REPLICA IDENTITY FULL")
 
-        with pytest.raises(SourceSetupError, match=r"the update at LSN \S+ came without the row as it was"):
+        with pytest.raises(SourceSetupError, match=r"the update at LSN \S+ came without the old row"):
             take(reader, start)
 
     def test_a_truncate_is_an_error_that_offers_no_way_to_keep_the_counts(self, full):
@@ -84,7 +84,7 @@ class TestFull:
             take(reader, start)
 
     def test_ignoring_truncates_is_refused(self):
-        with pytest.raises(PipelineError, match="leaves the rows of a truncated table counted for ever"):
+        with pytest.raises(PipelineError, match="would leave the rows of a truncated table counted"):
             PostgresChanges("t", old_rows="full", ignore_truncate=True)
 
 
@@ -104,7 +104,7 @@ class TestKeys:
         _, start = take(reader)
         keyed.execute(f"INSERT INTO t VALUES (1, {LARGE})", "UPDATE t SET id = 2")
 
-        with pytest.raises(SourceSetupError, match=r"left 'note' as it was, .* REPLICA IDENTITY FULL"):
+        with pytest.raises(SourceSetupError, match=r"did not change 'note', .* REPLICA IDENTITY FULL"):
             take(reader, start)
 
     def test_a_table_without_a_primary_key_is_refused_at_the_start(self, feed, spark):

@@ -56,5 +56,5 @@ def test_redis_streams_and_entries_that_are_gone_are_named(workspace, client, st
     client.xdel(stream, later[0])
 
     assert (found.stored, found.counted) == ({"flights": 2}, {"flights": 3})
-    with pytest.raises(RecountError, match=r"has 2 entries up to .*, where 3 were counted"):
+    with pytest.raises(RecountError, match=r"has 2 entries up to .*, but 3 were counted"):
         audit(workspace, counting(source))

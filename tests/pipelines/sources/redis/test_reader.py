@@ -102,9 +102,9 @@ def test_entries_trimmed_after_a_batch_was_planned_are_detected(client, stream, 
         read(reader, start, end)
 
     assert str(missed.value) == (
-        f"stream {stream!r}: 2 of the 3 entries after 0-0 and up to {ids[2]} are left of a batch that was planned "
-        "with all of them; they were trimmed or deleted since. Keep more of the stream (a larger MAXLEN); to go on "
-        "with what there is, set on_loss='continue'"
+        f"stream {stream!r}: only 2 of the 3 entries after 0-0 and up to {ids[2]}, which a batch was planned to "
+        "read, are left; the others were trimmed or deleted since; keep more of the stream (a larger MAXLEN); to "
+        "continue with what is left, set on_loss='continue'"
     )
     assert len(read(reader_of(stream, on_loss="continue"), start, end)) == 2
 
@@ -140,7 +140,7 @@ def test_a_deleted_stream_is_detected(client, stream, add):
     _, end = planned(reader)
     client.delete(stream)
 
-    with pytest.raises(InputLostError, match=r"was deleted after it had been read up to \d+-\d+; to go on with"):
+    with pytest.raises(InputLostError, match=r"was deleted after it had been read up to \d+-\d+; to continue with"):
         planned(reader, end)
 
 
