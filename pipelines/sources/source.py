@@ -313,12 +313,14 @@ class Sources:
 
 
 def combined(parts: Iterable[Pending | None]) -> Pending | None:
-    """Add up what several sources have pending; None if none of them knows."""
+    """Add up what several sources have pending, with the alarms of all; None if none of them knows."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
     oldest = min((part.oldest for part in known if part.oldest), default=None)
-    return Pending(sum(part.count for part in known), " and ".join(sorted({part.unit for part in known})), oldest)
+    units = " and ".join(sorted({part.unit for part in known}))
+    alarm = "; ".join(part.alarm for part in known if part.alarm) or None
+    return Pending(sum(part.count for part in known), units, oldest, alarm)
 
 
 def called(source: Source) -> str:
