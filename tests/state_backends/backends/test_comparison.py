@@ -72,7 +72,7 @@ class TestBehind:
         feed.commit(batch, keys + feed.write(batch, views(("d", 1))))
         put_back(client, feed.spec, promoted)
 
-        with pytest.raises(LostBatchesError, match="batch 2 wrote 2 keys, and Redis has 1 of it"):
+        with pytest.raises(LostBatchesError, match="batch 2 wrote 2 keys, and Redis has 1 of them"):
             feed.restart()
 
     @pytest.mark.parametrize("kind", [*KINDS, "non_transactional"])
@@ -123,7 +123,7 @@ class TestBehind:
         feed.commit(batch, keys)
         put_back(client, feed.spec, promoted)
 
-        with pytest.raises(LostBatchesError, match="batch 2 wrote 1 keys, and Redis has 0 of it"):
+        with pytest.raises(LostBatchesError, match="batch 2 wrote 1 keys, and Redis has 0 of them"):
             session.publish(keys)
 
         assert "batch 2 wrote 1 keys" in feed.finding()
@@ -134,7 +134,7 @@ class TestBehind:
         feed.run(views(("a", 1), ("b", 1)))
         client.hincrby(KeyNames(feed.spec).guard, "keys:1", -1)
 
-        with pytest.raises(LostBatchesError, match="batch 1 wrote 2 keys, and Redis has 1 of it"):
+        with pytest.raises(LostBatchesError, match="batch 1 wrote 2 keys, and Redis has 1 of them"):
             feed.restart()
 
     def test_a_server_that_forgot_that_the_attempt_was_admitted_refuses_its_tasks(self, feed, client):

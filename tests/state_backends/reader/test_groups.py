@@ -134,7 +134,7 @@ def test_more_rows_than_may_be_folded_are_refused(twins, place):
     reader = feed.readers()[place]
 
     assert groups(reader, ["page"], most_folded=7) == [("a", 6, 6), ("b", 1, 1)]
-    with pytest.raises(RangeTooLargeError, match="this one has over 5 rows"):
+    with pytest.raises(RangeTooLargeError, match="this one has over 5"):
         groups(reader, ["page"], most_folded=5)
     assert groups(reader, ["page"], prefix=("b",), most_folded=5) == [("b", 1, 1)]
 

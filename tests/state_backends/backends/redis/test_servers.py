@@ -109,7 +109,7 @@ class TestReplica:
         durable.kill()
         monkeypatch.setenv("TIDEGAUGE_REDIS_URL", replica.url)
 
-        with pytest.raises(LostBatchesError, match="batch 2 wrote 1 keys, and Redis has 0 of it"):
+        with pytest.raises(LostBatchesError, match="batch 2 wrote 1 keys, and Redis has 0 of them"):
             feed.restart()
         assert "batch 2 wrote 1 keys" in feed.finding()
 
