@@ -278,7 +278,7 @@ class ApiKeyAdmin(ModelAdmin):
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue=None) -> HttpResponse:
         return self._show_once(request, obj, "New API key")
 
-    @action(description="Rotate", url_path="rotate", permissions=["revoke"], icon="autorenew")
+    @action(description="Rotate", url_path="rotate", permissions=["rotate"], icon="autorenew")
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask how long the old secret stays valid, then show the new one."""
         key, form = self._key(request, object_id), RotateForm(request.POST or None)
@@ -286,7 +286,7 @@ class ApiKeyAdmin(ModelAdmin):
             return self._confirm(request, f"Rotate {key}", "Rotate", [key], form=form, says=ROTATED)
         try:
             key.shown_once = services.rotate_api_key(key, form.cleaned_data["grace"], by=_user(request))
-        except services.KeyRevokedError as error:
+        except (services.KeyRevokedError, services.ScopeNotGivenError) as error:
             messages.error(request, str(error))
             return HttpResponseRedirect(reverse(LIST))
         return self._show_once(request, key, "Rotated API key")
@@ -348,6 +348,10 @@ class ApiKeyAdmin(ModelAdmin):
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         # A filter in the address, `?secret_sha512__gt=`, finds what no page shows.
         return not lookup.startswith(DIGESTS) and super().lookup_allowed(lookup, value, request)
+
+    def has_rotate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        # Not the permission to revoke, because the new secret is shown.
+        return request.user.has_perms(["api_keys.change_apikey", "api_keys.add_apikey"])
 
     def has_revoke_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return request.user.has_perm("api_keys.change_apikey")

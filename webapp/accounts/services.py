@@ -15,6 +15,7 @@ from tidegauge.webapp.accounts import authentication
 from tidegauge.webapp.accounts.audit.services import record
 from tidegauge.webapp.accounts.key_options import GRACE, KeyOptionError, check, checked_scopes
 from tidegauge.webapp.accounts.models import ApiKey, Restriction
+from tidegauge.webapp.accounts.permissions import missing_to_give
 
 # The actor of management commands in the audit log.
 SHELL = "the command line"
@@ -72,6 +73,10 @@ class KeyRevokedError(ValueError):
     """A revoked API key cannot be used again; create another one."""
 
 
+class ScopeNotGivenError(ValueError):
+    """A person lacks the permissions to give a scope: ask somebody who has them."""
+
+
 def create_api_key(
     name: str,
     scopes: Iterable[str],
@@ -105,7 +110,8 @@ def create_api_key(
 def rotate_api_key(key: ApiKey, grace: timedelta = GRACE, by: User | None = None) -> str:
     """Give a key a new secret and return `tmk_<prefix>_<secret>`. Only the last secret stays valid, for `grace`.
 
-    Raises KeyRevokedError, and KeyOptionError for a negative grace.
+    Raises KeyRevokedError, KeyOptionError for a negative grace, and ScopeNotGivenError, because whoever rotates a key
+    gets its secret and with it what its scopes allow.
     """
     if grace < timedelta():
         raise KeyOptionError(f"API key {key.name!r}: the grace period {grace} is negative")
@@ -114,6 +120,8 @@ def rotate_api_key(key: ApiKey, grace: timedelta = GRACE, by: User | None = None
         held = ApiKey.objects.select_for_update(of=("self",)).get(pk=key.pk)
         if held.revoked_at is not None:
             raise KeyRevokedError(f"API key {key.name!r} is revoked; create another one")
+        if by is not None:
+            _check_giver(held, by)
         key.rotated_at = timezone.now()
         key.previous_sha512, key.previous_until = held.secret_sha512, key.rotated_at + grace
         key.secret_sha512 = digest
@@ -121,6 +129,14 @@ def rotate_api_key(key: ApiKey, grace: timedelta = GRACE, by: User | None = None
         record("key.rotate", _target(key), by=_actor(by), grace_seconds=grace.total_seconds())
     authentication.clear_cache()
     return _secret_form(key, secret)
+
+
+def _check_giver(key: ApiKey, by: User) -> None:
+    for scope in key.scopes:
+        if lacking := missing_to_give(by, scope):
+            raise ScopeNotGivenError(
+                f"API key {key.name!r} has the scope {scope!r}, which you may not give: you lack {', '.join(lacking)}"
+            )
 
 
 def revoke_api_key(key: ApiKey, by: User | None = None) -> None:

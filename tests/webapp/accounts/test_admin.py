@@ -174,6 +174,26 @@ class TestPermissions:
         viewer.post(KEYS, {"action": "revoke_selected", "_selected_action": [key.pk], "confirmed": "yes"})
         assert verified(secret) == key
 
+    def test_who_may_revoke_keys_gets_no_secret_by_rotating_one(self, viewer):
+        key, secret = create_api_key("feed", ["read"])
+        User.objects.get().user_permissions.add(Permission.objects.get(codename="change_apikey"))
+
+        page = viewer.post(f"{KEYS}{key.pk}/rotate/", {"confirmed": "yes", "grace": "0"})
+
+        assert page.status_code == 403
+        assert verified(secret) == key
+
+    def test_who_may_not_give_a_scope_gets_no_secret_by_rotating_a_key_with_it(self, viewer):
+        key, secret = create_api_key("feed", ["read", "dead_letters"])
+        for codename in ("change_apikey", "add_apikey"):
+            User.objects.get().user_permissions.add(Permission.objects.get(codename=codename))
+
+        page = viewer.post(f"{KEYS}{key.pk}/rotate/", {"confirmed": "yes", "grace": "0"}, follow=True)
+
+        assert "which you may not give: you lack states.view_dead_letters" in page.content.decode()
+        assert SECRET.search(page.content.decode()) is None
+        assert verified(secret) == key
+
 
 @pytest.mark.parametrize(("status", "name"), [("active", "good"), ("expired", "old"), ("revoked", "bad")])
 def test_keys_are_filtered_by_status(admin_client, status, name):
