@@ -3,9 +3,11 @@
 `make fuzz` sends random requests for ten minutes; FUZZ_SECONDS and FUZZ_SEED set how long, and which.
 """
 
+import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from schemathesis.engine import Status, events, from_schema
 from tests.webapp.api.saved_queries.published import SHARE, TOP, published
 from tidegauge.webapp.accounts.issuing import issue
 from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog.models import MaintenanceRun
 
 pytestmark = pytest.mark.long
 
@@ -23,7 +26,8 @@ pytestmark = pytest.mark.long
 SECONDS = int(os.environ.get("FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("FUZZ_SEED", "1"))
 
-STATES = ["flights_by_carrier", "flights_by_hour", "totals"]
+# A key of each state, as the parameter of an address that names one.
+STATES = {"flights_by_carrier": '["JFK", "AA"]', "flights_by_hour": '["2013-01-01T05:00:00Z"]', "totals": "[]"}
 
 CHECKS = {
     # Valid keys, cursors and measures depend on the state: a request that is valid by the schema may get a 400.
@@ -45,7 +49,8 @@ def queries(lasting) -> list[str]:
     return [published(name, definition).name for name, definition in (("top", TOP), ("share", SHARE))]
 
 
-def config(token: str, seconds: int, planned: bool) -> SchemathesisConfig:
+def config(token: str, seconds: int, planned: bool, names: Mapping[str, object], only: str) -> SchemathesisConfig:
+    """names: values of parameters by what the paths that have them begin with. only: a regular expression of paths."""
     settings: dict[str, Any] = {"max-time": seconds} if seconds else {}
     return SchemathesisConfig.from_dict(
         settings
@@ -58,11 +63,10 @@ def config(token: str, seconds: int, planned: bool) -> SchemathesisConfig:
             # Calls can hardly use what others created: maintenance runs end within moments.
             "phases": {"stateful": {"enabled": False}, "coverage": {"enabled": planned}},
             "operations": [
-                {"include-path-regex": "^/api/v1/states/", "parameters": {"path.name": STATES}},
                 # Another process serves the streams: here they are a 421.
                 {"include-path-regex": "^/events/", "enabled": False},
-                {"include-path-regex": "^/api/v1/pipelines/", "parameters": {"path.name": "flights"}},
-                {"include-path-regex": "^/api/v1/queries/", "parameters": {"path.name": ["top", "share"]}},
+                {"include-path-regex": f"^(?!{only})", "enabled": False},
+                *({"include-path-regex": f"^{path}", "parameters": given} for path, given in names.items()),
             ],
         }
     )
@@ -93,15 +97,28 @@ def failures(event: events.EngineEvent) -> list[str]:
     ]
 
 
-def fuzz(document: str, token: str, statuses: Collection[int], seconds: int = SECONDS, *, planned: bool = True) -> None:
+def fuzz(
+    document: str,
+    token: str,
+    statuses: Collection[int],
+    seconds: int = SECONDS,
+    *,
+    planned: bool = True,
+    names: Mapping[str, object] = MappingProxyType({}),
+    only: str = "",
+) -> set[str]:
     """Send requests to every call of a document; there must be answers with each of the statuses, at least.
 
-    planned: also what is planned from the document, before the random ones.
+    planned: also what is planned from the document, before the random ones. names, only: as `config` takes them.
+    Returns the calls that a request got nothing but refusals from.
     """
     schema = schemathesis.openapi.from_url(
-        document, config=config(token, seconds, planned), headers={"Authorization": f"Bearer {token}"}
+        document,
+        config=config(token, seconds, planned, names, only),
+        headers={"Authorization": f"Bearer {token}"},
     )
     seen: set[int] = set()
+    reached: set[str] = set()
     found: list[str] = []
     fuzzed: set[str] = set()
 
@@ -109,24 +126,43 @@ def fuzz(document: str, token: str, statuses: Collection[int], seconds: int = SE
         found += failures(event)
         if isinstance(event, events.ScenarioFinished):
             asked = event.recorder.interactions.values()
-            seen |= {interaction.response.status_code for interaction in asked if interaction.response}
+            answered = {interaction.response.status_code for interaction in asked if interaction.response}
+            seen |= answered
+            if any(200 <= status < 400 for status in answered):
+                reached.add(event.recorder.label)
             if event.phase.name == "FUZZING" and asked:
                 fuzzed.add(event.recorder.label)
 
     assert found == []
     assert fuzzed == {operation.ok().label for operation in schema.get_all_operations()}
     assert set(statuses) <= seen
+    return fuzzed - reached
 
 
-def test_a_fuzzer_finds_nothing(address, queries):
-    _, token = create_api_key("fuzzer", ["read", "maintain", "issue_tokens"])
+def test_a_fuzzer_finds_nothing_and_reaches_every_call(address, queries):
+    _, token = create_api_key("fuzzer", ["read", "maintain", "issue_tokens", "dead_letters"])
+    document = f"{address}/api/schema?format=json"
+    run = MaintenanceRun.objects.create(kind="expiry", state_id="totals", status="running", requested_by="x")
+    others = {
+        "/api/v1/pipelines/": {"path.name": "flights"},
+        "/api/v1/queries/": {"path.name": "top", "path.version": 1},
+        "/api/v1/maintenance/": {"path.run_id": run.pk},
+    }
 
-    fuzz(f"{address}/api/schema?format=json", token, {200, 201, 202, 304, 400, 401, 404})
+    refused = fuzz(document, token, {200, 201, 202, 400, 401, 404}, names=others | of_state("totals"))
+    for state in STATES.keys() - {"totals"}:
+        refused &= fuzz(document, token, {200, 400}, SECONDS // 6, names=of_state(state), only="/api/v1/states/")
+    assert refused == set()
+
+
+def of_state(name: str) -> dict[str, object]:
+    key = STATES[name]
+    return {"/api/v1/states/": {"path.name": name, "path.key": "/".join(json.loads(key)), "query.key": key}}
 
 
 def test_a_fuzzer_with_a_token_finds_nothing(address, queries):
     key, _ = create_api_key("fuzzer", ["read", "issue_tokens"])
-    token = issue(key, states=STATES, lifetime_seconds=86_400).text
+    token = issue(key, states=list(STATES), lifetime_seconds=86_400).text
 
     fuzz(f"{address}/api/schema?format=json", token, {200, 400, 403, 404}, SECONDS // 3, planned=False)
 
