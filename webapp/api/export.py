@@ -2,7 +2,8 @@
 
 All formats have the same columns, key parts first, then measures. A writer takes batches of rows and gives bytes for
 each, so a stream needs the memory of one batch. A null is an empty field in CSV. `numeric` is text in Arrow, because
-Arrow's decimals have one precision per column; JSON values are text in CSV and Arrow.
+Arrow's decimals have one precision per column; JSON values are text in CSV and Arrow. Text that a spreadsheet would run
+as a formula begins with an apostrophe in CSV, because keys and dead letters are input from outside.
 
 A stream holds a snapshot of the database for as long as its client reads, so it has a connection of its own. It is
 closed with the response: at the end, at an error, or when the client disconnects.
@@ -33,6 +34,8 @@ from tidegauge.webapp.catalog import readers, replicas
 from tidegauge.webapp.core.metrics import exported
 
 LINE_END = orjson.Fragment(b"\n")
+# With these a cell of a spreadsheet is a formula (OWASP, CSV injection).
+FORMULA_STARTS = frozenset("=+-@\t\r\n")
 
 Columns = Mapping[str, str]
 Rows = Sequence[Sequence[Any]]
@@ -125,7 +128,13 @@ def _csv_cell(sql_type: SqlType) -> Cell:
         return lambda value: "true" if value else "false"
     if sql_type.is_text_in_arrow:
         return _arrow_cell(sql_type)
-    return None if sql_type.name == "text" or sql_type.python in (int, date) else _text
+    if sql_type.name == "text":
+        return _without_formula
+    return None if sql_type.python in (int, date) else _text
+
+
+def _without_formula(value: str) -> str:
+    return f"'{value}" if value[:1] in FORMULA_STARTS else value
 
 
 def _json_cell(sql_type: SqlType) -> Cell:

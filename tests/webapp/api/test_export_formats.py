@@ -140,3 +140,12 @@ def test_no_rows_give_a_valid_file(write):
     content = b"".join(write(COLUMNS, iter([])))
 
     assert content == b"" if write is json_lines else content
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
+def test_text_that_a_spreadsheet_would_run_begins_with_an_apostrophe_in_csv_alone(text):
+    columns, rows = {"name": "text", "number": "bigint"}, [[(text, -1)]]
+
+    _, row = csv.reader(io.StringIO(b"".join(csv_lines(columns, rows)).decode(), newline=""))
+    assert row == [f"'{text}", "-1"]
+    assert json.loads(b"".join(json_lines(columns, rows))) == {"name": text, "number": -1}
