@@ -93,7 +93,7 @@ class Negotiation(DefaultContentNegotiation):
         renderers = list(renderers)
         # Nearly every request. DRF's parsing of the header takes 5 % of the time of a lookup.
         first = renderers[0].media_type or ""
-        if request.META.get("HTTP_ACCEPT", "*/*") in ("*/*", first):
+        if len(renderers) == 1 and request.META.get("HTTP_ACCEPT", "*/*") in ("*/*", first):
             return renderers[0], first
         return super().select_renderer(request, renderers, None)
 

@@ -1,11 +1,15 @@
+import gzip
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.core.management import call_command
 from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
 
 from tidegauge.state_backends import BACKENDS
 from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api.views import reference as reference_views
 from tidegauge.webapp.events.subscriptions import PARAMETERS
 
 
@@ -88,3 +92,34 @@ def test_the_event_streams_are_described_at_the_address_of_their_process(client,
         assert "application/problem+json" in described["responses"]["401"]["content"]
     parameters = {parameter["name"] for parameter in schema["paths"]["/events/states/{name}"]["get"]["parameters"]}
     assert parameters == {"name", "token", "Last-Event-ID", *PARAMETERS}
+
+
+def test_a_format_that_is_asked_for_counts_beside_an_accept_of_anything(client, db):
+    answer = client.get("/api/schema?format=json", headers={"Accept": "*/*"})
+
+    assert answer.json()["openapi"].startswith("3.")
+
+
+@pytest.mark.parametrize("path", ["/api/schema", "/api/docs"])
+def test_strangers_make_a_process_build_it_once_however_many_ask_at_once(db, monkeypatch, path):
+    reference_views._document.cache_clear()
+    reference_views._rendered.cache_clear()
+    reference_views._page.cache_clear()
+    built = []
+    get_schema = SchemaGenerator.get_schema
+    monkeypatch.setattr(SchemaGenerator, "get_schema", lambda *a, **k: built.append(1) or get_schema(*a, **k))
+
+    with ThreadPoolExecutor(6) as pool:
+        statuses = list(pool.map(lambda _: Client().get(path).status_code, range(12)))
+
+    assert (set(statuses), len(built)) == ({200}, 1)
+
+
+def test_it_is_sent_compressed_and_not_again_to_who_has_it(client, db):
+    plain = client.get("/api/schema", headers={"Accept": "application/json"})
+    short = client.get("/api/schema", headers={"Accept": "application/json", "Accept-Encoding": "gzip"})
+
+    assert gzip.decompress(short.content) == plain.content
+    assert "Accept-Encoding" in short.headers["Vary"]
+    again = client.get("/api/schema", headers={"Accept": "application/json", "If-None-Match": plain.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
