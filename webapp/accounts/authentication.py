@@ -116,6 +116,29 @@ def is_new(token: str) -> bool:
     return tokens.needs_query(digest, token) if tokens.is_token(token) else digest not in _valid
 
 
+def known(meta: Mapping[str, Any]) -> ApiKey | None:
+    """Return the API key of a request if this process has verified it before, without asking the database."""
+    token = _token(meta)
+    if token is None or tokens.is_token(token):
+        return None if token is None or is_new(token) else _verified_or_none(token)
+    cached = _valid.get(digest_of(token))
+    return cached.key if cached is not None and cached.is_valid else None
+
+
+def verify(meta: Mapping[str, Any]) -> None:
+    """Look up the API key of a request, if it has one that may exist, so that `known` returns it."""
+    token = _token(meta)
+    if token is not None and (not is_new(token) or _prefixes.has(_prefix(token))):
+        _verified_or_none(token)
+
+
+def _verified_or_none(token: str) -> ApiKey | None:
+    try:
+        return verified(token)
+    except AuthenticationFailed:
+        return None
+
+
 class _Prefixes:
     """The prefixes of the API keys, read at most once per PREFIXES_SECONDS: a wrong token costs no query of its own."""
 

@@ -157,12 +157,6 @@ def saved_query_ran(name: str, version: int | None, *, is_search: bool) -> None:
     )
 
 
-def turn_of(environ: Mapping[str, Any]) -> str:
-    """Return the fair-queuing key of a request: its credentials as sent, valid or not, or else its address."""
-    sent = environ.get("HTTP_AUTHORIZATION") or environ.get("HTTP_X_API_KEY") or environ.get("HTTP_COOKIE")
-    return sent or environ["REMOTE_ADDR"]
-
-
 def _is_search(query: str) -> bool:
     return any(text.startswith(SEARCH_CURSOR) if name == "cursor" else name in SEARCHED for name, text in _given(query))
 

@@ -19,13 +19,17 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 from django.conf import settings
+from django.db import DatabaseError, close_old_connections
 from django.http.response import HttpResponseBase
 
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.callers import Caller, caller_of
 from tidegauge.webapp.accounts.concurrency import WAITS, BusyError, TooManyAtOnceError
 from tidegauge.webapp.api.problems import MEDIA_TYPE, problem
 from tidegauge.webapp.catalog.waits import Wait, Waits, committed_now, of_request
 from tidegauge.webapp.core.cors import api_headers
-from tidegauge.webapp.core.pools import API, PoolFullError, pool_of, pools, turn_of
+from tidegauge.webapp.core.pools import API, PoolFullError, pool_of, pools
+from tidegauge.webapp.serving.bodies import HeldBytes, TooManyBytesError
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +40,8 @@ Handler = Callable[[dict[str, Any], Any], HttpResponseBase]
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 RETRY = {"Retry-After": "1"}
+# Up to this size a body is read before its API key is looked up, because that takes another turn of a thread.
+SMALL_BYTES = 64 * 1024
 # One part of a streamed answer: as many bytes as one turn of a thread collects.
 PART_BYTES = 64 * 1024
 
@@ -67,17 +73,18 @@ class Front:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._pools = pools()
-        self._held_bytes = 0
+        self._held = HeldBytes()
         checks = self._pools["checks"]
         self._waits = Waits(lambda states: checks.run(partial(committed_now, states), "waits", admitted=True))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         environ, held = environ_of(scope), 0
+        caller = caller_of(environ)
         try:
-            body = await self._body(environ, receive)
+            caller, body = await self._body(environ, caller, receive)
             held = len(body)
-            self._held_bytes += held
-            await self._answer(environ, body, receive, send)
+            self._held.hold(caller, held)
+            await self._answer(environ, caller, body, receive, send)
         except DisconnectedError:
             pass
         except RefusedError as error:
@@ -85,14 +92,16 @@ class Front:
             await _refuse(environ, send, error.code, error, {"Connection": "close"})
         except TooManyAtOnceError as error:
             await _refuse(environ, send, "too_many_at_once", error, RETRY)
+        except TooManyBytesError as error:
+            await _refuse(environ, send, "busy", error, RETRY | {"Connection": "close"})
         except (BusyError, PoolFullError) as error:
             await _refuse(environ, send, "busy", error, RETRY)
         finally:
-            self._held_bytes -= held
+            self._held.free(caller, held)
 
-    async def _answer(self, environ: dict[str, Any], body: bytes, receive: Receive, send: Send) -> None:
+    async def _answer(self, environ: dict[str, Any], caller: Caller, body: bytes, receive: Receive, send: Send) -> None:
         """Run the handler in a thread, a second time if the request had to wait for a batch."""
-        run = partial(self._pools[pool_of(environ)].run, client=turn_of(environ))
+        run = partial(self._pools[pool_of(environ)].run, client=caller.name)
         context, wait = Context(), Wait()
         context.run(of_request.set, wait)
         answer = partial(context.run, _answer, self._handler, environ, body, send)
@@ -112,22 +121,33 @@ class Front:
         finally:
             disconnected.cancel()
 
-    async def _body(self, environ: Mapping[str, Any], receive: Receive) -> bytes:
-        """Return the body. Raises RefusedError if it is too large or too slow, DisconnectedError."""
+    async def _body(self, environ: Mapping[str, Any], caller: Caller, receive: Receive) -> tuple[Caller, bytes]:
+        """Return the caller, which may be verified by then, and the body.
+
+        Raises RefusedError if the body is too large or too slow, TooManyBytesError, DisconnectedError.
+        """
         length = environ.get("CONTENT_LENGTH")
         if (length is None and "HTTP_TRANSFER_ENCODING" not in environ) or length == "0":
-            return b""
+            return caller, b""
         if length is not None and length.isdecimal() and int(length) > settings.TIDEGAUGE_REQUEST_MAX_BYTES:
             raise _too_large()
+        if not caller.is_verified and self._is_worth_verifying(environ, length):
+            await self._pools["checks"].run(partial(_verify, environ), caller.name)
+            caller = caller_of(environ)
         try:
             async with asyncio.timeout(settings.TIDEGAUGE_REQUEST_SECONDS):
-                return await self._read(receive, None if length is None else int(length))
+                return caller, await self._read(caller, receive, None if length is None else int(length))
         except TimeoutError:
             seconds = settings.TIDEGAUGE_REQUEST_SECONDS
             detail = f"the body did not arrive within {seconds:g} seconds; send it faster, or less at a time"
             raise RefusedError("request_too_slow", detail) from None
 
-    async def _read(self, receive: Receive, length: int | None) -> bytes:
+    def _is_worth_verifying(self, environ: Mapping[str, Any], length: str | None) -> bool:
+        """Return whether to look up the API key before the body is read: usually the view does it after."""
+        is_large = length is None or not length.isdecimal() or int(length) > SMALL_BYTES
+        return (is_large or self._held.strangers_hold_much) and authentication.has_api_key(environ)
+
+    async def _read(self, caller: Caller, receive: Receive, length: int | None) -> bytes:
         parts: list[bytes] = []
         size, more = 0, True
         try:
@@ -138,15 +158,20 @@ class Front:
                 part = message.get("body", b"")
                 parts.append(part)
                 size += len(part)
-                self._held_bytes += len(part)
+                self._held.hold(caller, len(part))
                 more = message.get("more_body", False)
                 if size > settings.TIDEGAUGE_REQUEST_MAX_BYTES:
                     raise _too_large()
-                if self._held_bytes > settings.TIDEGAUGE_REQUESTS_MAX_BYTES:
-                    raise RefusedError("busy", "too many large requests at once; try again shortly")
             return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
-            self._held_bytes -= size
+            self._held.free(caller, size)
+
+
+def _verify(environ: Mapping[str, Any]) -> None:
+    close_old_connections()
+    # If the database is unavailable, the view says so.
+    with suppress(DatabaseError):
+        authentication.verify(environ)
 
 
 class StreamedAnswer:

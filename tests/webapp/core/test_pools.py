@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tidegauge.webapp.core import pools
-from tidegauge.webapp.core.pools import Pool, PoolFullError, pool_of, turn_of
+from tidegauge.webapp.core.pools import Pool, PoolFullError, pool_of
 
 
 def environ(path: str, query: str = "", method: str = "GET", **headers: str) -> dict[str, str]:
@@ -135,9 +135,3 @@ def test_a_saved_query_that_is_no_search_is_answered_as_lookups_are_once_it_is_k
     assert [pool_of(environ(path)) for path in paths] == ["lookups", "lookups", "searches", "searches"]
     pools.saved_query_ran("share", None, is_search=True)
     assert [pool_of(environ(path)) for path in paths] == ["searches", "lookups", "searches", "searches"]
-
-
-def test_requests_take_turns_by_their_credentials_else_by_address():
-    assert turn_of(environ("/", HTTP_AUTHORIZATION="Bearer a", HTTP_COOKIE="b")) == "Bearer a"
-    assert turn_of(environ("/", HTTP_X_API_KEY="a")) == "a"
-    assert turn_of(environ("/")) == "10.0.0.1"

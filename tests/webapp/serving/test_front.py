@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from contextvars import Context
 from pathlib import Path
 
@@ -102,6 +102,18 @@ def test_thousands_of_silent_sockets_leave_the_process_its_health_check_and_are_
         assert found(impatient_process.port, request("GET", "/healthz"))[0] == 200
         assert found(impatient_process.port, lookup(key))[0] == 200
         assert all(all_of(client) == b"" for client in silent)
+
+
+def test_bodies_of_strangers_that_never_end_leave_room_for_those_of_keys(impatient_process, key):
+    with ExitStack() as clients:
+        for _ in range(40):
+            client = clients.enter_context(connected(impatient_process.port))
+            with suppress(OSError):  # refused while it is sent
+                client.sendall(
+                    lookup("tmk_00000000_x", b" " * (4 * 1024 * 1024 - 1), Content_Length=str(4 * 1024 * 1024))
+                )
+
+        assert found(impatient_process.port, lookup(key))[0] == 200
 
 
 def test_a_body_over_the_limit_is_refused_before_it_is_read(served, key):
@@ -221,6 +233,29 @@ def test_a_request_under_way_is_answered_after_sigterm(key, tmp_path):
 
             assert one_of(client)[0] == 200
         eventually(lambda: server.process.exit_code() == 0)
+
+
+@pytest.mark.processes
+def test_a_worker_that_is_killed_is_replaced(key, tmp_path):
+    with web_server(tmp_path) as server:
+        killed = worker_of(server)
+        os.kill(killed, signal.SIGKILL)
+
+        eventually(lambda: worker_of(server) != killed)
+        eventually(lambda: status_of(server, key) == 200)
+
+
+def worker_of(server: Server) -> int:
+    return int(re.findall(r"worker-1 with PID: (\d+)", server.process.log.read_text())[-1])
+
+
+def status_of(server: Server, key: str) -> int:
+    try:
+        with connected(server.port) as client:
+            client.sendall(lookup(key))
+            return one_of(client)[0]
+    except OSError:
+        return 0  # nobody listens yet
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+"""Whose work a request is, before anything was read or run for it: an API key's, or an address's.
+
+Credentials count only once this process has verified them. So nobody chooses a caller: somebody who sends a thousand
+keys that do not exist is one address, and waits for its own turns.
+"""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+from rest_framework.request import Request
+
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.throttling import client_network
+
+
+class Caller(NamedTuple):
+    """name: what turns and bytes are charged to. is_verified: an API key that is known to this process."""
+
+    name: str
+    is_verified: bool
+
+
+def caller_of(meta: Mapping[str, Any]) -> Caller:
+    """Return the caller of a request by its WSGI environment. It asks no database."""
+    key = authentication.known(meta)
+    if key is not None:
+        return Caller(f"key {key.pk}", is_verified=True)
+    # What DRF reads of a request to find its address.
+    headers = {"x-forwarded-for": meta.get("HTTP_X_FORWARDED_FOR")}
+    request = cast(Request, SimpleNamespace(META=meta, headers=headers))
+    return Caller(f"address {client_network(request)}", is_verified=False)
