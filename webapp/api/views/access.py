@@ -83,9 +83,9 @@ class UsageView(ApiView):
     def get(self, request: Request) -> Response:
         """List what API keys have used, by hour and state, newest first.
 
-        Requests, keys looked up, bytes sent and refusals. An API key that is restricted to states or keys gets only its
-        own usage, others get that of all API keys. A token gets a 403, and so does a session without the permission
-        `$read_usage`. A request is counted some seconds after its answer.
+        Requests, keys looked up, bytes sent and refusals. An API key gets only its own usage, because others may be of
+        other teams; a session with the permission `$read_usage` gets that of all API keys. A token gets a 403, and so
+        does a session without the permission. A request is counted some seconds after its answer.
         """
         asked = UsageParameters.read(request.query_params.dict())
         key, wanted = api_key(request), asked.get("key", "")
@@ -95,9 +95,9 @@ class UsageView(ApiView):
             key_scope(request).check_unrestricted()
         elif key.token is not None:
             raise PermissionDenied("a token may not read usage; use its API key")
-        elif not key_scope(request).is_unrestricted:
-            if wanted not in ("", key.prefix):
-                raise PermissionDenied(f"this API key is restricted, so it may read only its own usage, {key.prefix!r}")
+        elif wanted not in ("", key.prefix):
+            raise PermissionDenied(f"an API key may read only its own usage, {key.prefix!r}")
+        else:
             wanted = key.prefix
         rows = usage.since(asked["hours"], prefix=wanted, state=asked.get("state", ""))
         return Response({"usage": UsageSerializer(rows[: asked["limit"]], many=True).data})
