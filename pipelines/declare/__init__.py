@@ -1,1 +1,1 @@
-"""What a user declares: streams, their verbs, windows and rules, and the pipeline that they feed states in."""
+"""What users declare: streams and their verbs, windows, rules, and the pipelines that feed states."""

@@ -1,8 +1,8 @@
-"""Bootstrap sources: those that a pipeline reads before its other sources, up to the end that their input has then.
+"""Bootstrap sources: a pipeline reads them before its other sources, up to the end that their input has at the start.
 
-A query that ends with its input comes first, over the same checkpoint. All sources are in it, so that a batch that was
-planned before is read as it was; but the others wait: no batch that is planned in it holds anything of them.
-The feature is Samza's bootstrap streams.
+A query over the same checkpoint runs first and ends when the bootstrap input ends. It contains all sources, so that a
+batch that was planned earlier is read again as planned, but the other sources wait: new batches of this query hold none
+of their input. The feature is Samza's bootstrap streams.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_bootstrap(pipeline: "Pipeline") -> None:
-    """Raise PipelineError where the order of the sources cannot be kept."""
+    """Raise PipelineError if the sources cannot be read in this order."""
     if not pipeline.bootstrap:
         return
     fault = _fault(pipeline)
@@ -26,17 +26,17 @@ def check_bootstrap(pipeline: "Pipeline") -> None:
 def _fault(pipeline: "Pipeline") -> str:
     for source in pipeline.bootstrap:
         if source not in pipeline.sources:
-            return f"no stream reads {source}; give the object that Stream.read was given"
+            return f"no stream reads {source}; give the same object that Stream.read got"
         if isinstance(source, GivenSource):
-            return "rows that an application gives come in the order of its own query; leave bootstrap out"
+            return "an application's query decides the order of its rows; leave out bootstrap"
         if source.spout == "non_transactional":
-            return f"{source} has no end to be read to; give a source that keeps its input"
+            return f"{source} has no end to read up to; give a source that keeps its input"
     if not pipeline.waiting:
-        return "names all sources, so none would wait; leave out those that look up what the others fill"
+        return "it names all sources, so none would wait; leave out those that look up what the others fill"
     for source in pipeline.waiting:
         if not isinstance(source, WaitingSource):
-            return f"{source} cannot wait; read it in a pipeline of its own, which looks up in the states of this one"
+            return f"{source} cannot wait; read it in a separate pipeline that looks up the states of this one"
     if pipeline.ticks is not None:
-        # It would have no tuples meanwhile, so that time would go on without it and its tuples come too late.
-        return "a stream that waits would be taken for idle; leave out idle_after"
+        # Because it has no tuples meanwhile, the watermark would advance without it and its tuples would come too late.
+        return "a stream that waits would count as idle; leave out idle_after"
     return ""

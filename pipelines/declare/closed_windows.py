@@ -1,8 +1,8 @@
-"""Closed windows: what windows held as they closed, each once, as a stream that feeds further states.
+"""Closed windows: what each window held when it closed, once per window, as a stream that can feed further states.
 
-A window is closed by the batch whose watermark passes its end and the allowed lateness. Both that watermark and the one
-before are in the ledger, so which windows a batch closes is a question of two times, and nothing is stored for it: no
-later event is folded into them, and a retry finds the same ones. Their rows are read once the batch has written them.
+A batch closes a window if its watermark passes the window's end plus the allowed lateness. That watermark and the one
+before are in the ledger, and tell which windows a batch closes. Nothing else is stored, because no later event enters a
+closed window and a retry finds the same windows. Their rows are read after the batch has written them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 def closed_windows(spark: SparkSession, fed: PersistentAggregate, context: BatchContext) -> DataFrame:
-    """Return the rows of the windows that the batch closes, in order of their start; one task reads them."""
+    """Return the rows of the windows that the batch closes. One task reads them, so that they are sorted by start."""
     assert fed.closing is not None
     spec, column, columns = fed.spec, fed.closing.column, closed_columns(fed.spec)
     start, stop = fed.closing.open_from(context.late_before), fed.closing.open_from(context.watermark)

@@ -4,8 +4,8 @@
     counts = words.state_query(WORDS, ["word"], count="bigint").where("count is not null")
     execute(counts.aggregate(sum="sum(count)"), [{"words": "cat dog"}], spark, dsn)    # [{"sum": 17}]
 
-It reads what pipelines have committed and writes nothing. A call runs one or more Spark jobs and takes some tenths of a
-second: a service that looks up or combines keys uses a StateReader instead.
+It reads what pipelines have committed and writes nothing. A call runs one or more Spark jobs, which takes some tenths
+of a second, so a service that only looks up or combines keys should use a StateReader.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,10 +31,10 @@ from tidegauge.state_backends.schema.counted import CountedSource
 
 
 class Arguments:
-    """The source of a request's stream: the argument tuples that `execute` is given.
+    """The source of a DRPC stream: the argument tuples that are passed to `execute`.
 
     schema: their columns, as Spark DDL or a StructType; a `NOT NULL` column is required.
-    Raises PipelineError for an invalid schema, and when a pipeline uses it as a source.
+    Raises PipelineError for an invalid schema, and if a pipeline uses it as a source.
     """
 
     spout: Spout = "non_transactional"
@@ -76,18 +76,18 @@ class Arguments:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise PipelineError("Arguments feed no pipeline; give their stream to execute(), or read it from a source")
+        raise PipelineError("Arguments cannot feed a pipeline; pass their stream to execute(), or read from a source")
 
 
 def execute(stream: Stream, rows: Sequence[Mapping[str, Any]], spark: SparkSession, dsn: str) -> list[dict[str, Any]]:
     """Run a stream that starts at Arguments over some rows, and return its tuples: column to value, unordered.
 
     rows: the argument tuples, column to value; a missing column is null. dsn: the database that holds the states.
-    A state_query reads the batch that is committed when it runs; two of them in one stream may read two batches, if one
-    commits between. A state that is not opaque may show rows of an open batch. A row that is older than its ttl, by
+    A state_query reads the batch that is committed when it runs; two in one stream may read different batches if one
+    commits in between. A state that is not opaque may show rows of an open batch. A row that is older than its ttl, by
     the database's clock, is absent.
-    Raises PipelineError if the stream does not start at one Arguments, feeds a state, or has a watermark or a rule, if
-    a row does not fit the schema, and if a verb fails on the rows.
+    Raises PipelineError unless the stream starts at exactly one Arguments, if it feeds a state or has a watermark or a
+    rule, if a row does not fit the schema, and if a verb fails on the rows.
     """
     arguments = _arguments(stream)
     values = [_values(row, place, arguments.schema) for place, row in enumerate(rows)]
@@ -106,7 +106,7 @@ def _arguments(stream: Stream) -> Arguments:
         if isinstance(node, Stream) and node.watermark is not None:
             raise PipelineError("execute: the stream has a watermark, but arguments have no event time; leave it out")
         if isinstance(node, Stream) and node.rule is not None:
-            raise PipelineError(f"execute: {node.rule} makes dead letters, which a request has none of; use where()")
+            raise PipelineError(f"execute: {node.rule} makes dead letters, which execute() does not keep; use where()")
         if not isinstance(node, Stream):
             found[node] = None
     first, *others = found

@@ -1,9 +1,9 @@
 """Event time: where the watermark of a pipeline stands, carried from batch to batch in the ledger.
 
-A stream's mark is the latest time it has brought, less its delay; it never goes back. The pipeline's watermark is the
-mark of the stream furthest behind, and never goes back either. A stream that is idle does not hold it back, and where
-all are, time goes on with the batches' clock. All of it follows from what the ledger has of the batch before, from the
-batch's own tuples and from its time, so a retry comes to the same.
+A stream's mark is the latest time it has brought, minus its delay; it never goes back. The pipeline's watermark is the
+mark of the stream that is furthest behind, and never goes back either. An idle stream does not hold it back. If all
+streams are idle, the watermark advances with the batches' clock. All of this is computed from the previous batch in the
+ledger and from the batch's own tuples and time, so a retry gets the same result.
 """
 
 import re
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegauge.pipelines.declare.pipeline import Pipeline
     from tidegauge.pipelines.declare.stream import Watermark
 
-# One event in the year 2999 must not make all others late: a time so far ahead of the batch's moves no watermark.
+# A time further ahead of the batch's time moves no watermark, because one event in the year 2999 would make all late.
 MOST_AHEAD = timedelta(days=1)
 
 SEEN = "seen"
@@ -42,9 +42,10 @@ JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = p.committed_txid WHER
 class EventTime:
     """Where event time stands after a batch.
 
-    marks: of each stream that has had a time, by its place among the watermarks: `0`, `1`, .. seen: the time of the
-    last batch that brought it a tuple, or of the first batch. late: tuples of the batch that came after the watermark;
-    dropped: those of them that were left out. newest: the latest time that the batch brought; None if it brought none.
+    marks: the mark of each stream that has had a time, by its place among the watermarks: `0`, `1`, .. seen: by place,
+    the time of the last batch that brought the stream a tuple, or of the first batch. late: how many tuples of the
+    batch came after the watermark; dropped: how many of those were left out. newest: the latest time in the batch, or
+    None.
     """
 
     marks: Mapping[str, datetime] = field(default_factory=dict)
@@ -56,11 +57,11 @@ class EventTime:
 
     @property
     def stored(self) -> dict[str, datetime]:
-        """What the ledger keeps of it beside the watermark."""
+        """What the ledger stores of it besides the watermark."""
         return {**self.marks, **{f"{place} {SEEN}": at for place, at in self.seen.items()}}
 
     def watermark_at(self, streams: Iterable["Watermark"], now: datetime) -> datetime | None:
-        """Return the watermark of a batch at the time `now` that brings nothing more."""
+        """Return the watermark of a batch at the time `now` if it brings no further tuples."""
         active: list[datetime | None] = []
         idle: list[datetime] = []
         for place, stream in enumerate(streams):
@@ -71,6 +72,7 @@ class EventTime:
                 idle.append(mark + waited)
         known = [mark for mark in active if mark is not None]
         reached = [self.watermark] if self.watermark else []
+        # An active stream without a mark holds the watermark back, because the time of its first tuple is unknown.
         if len(known) == len(active):
             reached += [min(known)] if known else idle
         return max(reached, default=None)
@@ -88,13 +90,14 @@ def committed(conn: psycopg.Connection, pipeline: str) -> EventTime:
 
 
 def advance(pipeline: "Pipeline", frames: "Frames", before: EventTime, context: "BatchContext") -> EventTime:
-    """Look through a batch for its latest times and its late tuples, one Spark job per watermark."""
+    """Find the latest times and count the late tuples of a batch, with one Spark job per watermark."""
     now = context.batch.batch_time
     marks, seen, late, dropped = dict(before.marks), dict(before.seen), 0, 0
     times: list[datetime] = []
     for number, stream in enumerate(pipeline.watermarked):
         assert stream.watermark is not None
         place = str(number)
+        # The input of the watermark's step, because the step itself may leave out the late tuples.
         found = _measure(frames.of(stream.inputs[0]), stream.watermark, context)
         late += found.late
         dropped += found.late if stream.watermark.drop_late else 0
@@ -109,7 +112,7 @@ def advance(pipeline: "Pipeline", frames: "Frames", before: EventTime, context: 
 
 
 class _Found(NamedTuple):
-    """What a batch brought of a stream. newest: the latest time; mark: less the delay. tuples: with a time."""
+    """What a batch has of a stream. newest: the latest time. mark: that minus the delay. tuples: those with a time."""
 
     newest: datetime | None
     mark: datetime | None
@@ -125,6 +128,7 @@ def _measure(events: "DataFrame", watermark: "Watermark", context: "BatchContext
     time, late_before = F.col(watermark.column), context.late_before
     late = F.lit(0) if late_before is None else F.count(F.when(time < F.lit(late_before), 1))
     mark = F.expr(f"{quoted(watermark.column)} - interval '{watermark.delay}'")
+    # A mark before the year 1 is left out, because Python's datetime cannot hold it.
     possible = (time <= F.lit(context.batch.batch_time + MOST_AHEAD)) & (F.year(mark) >= 1)
     newest, latest = (F.unix_micros(F.max(F.when(possible, each))) for each in (time, mark))
     figures = newest.alias("newest"), latest.alias("mark"), F.count(time).alias("tuples"), late.alias("late")
@@ -133,12 +137,12 @@ def _measure(events: "DataFrame", watermark: "Watermark", context: "BatchContext
 
 
 def _moment(micros: int | None) -> datetime | None:
-    # As a number: Spark returns a datetime in the machine's time zone.
+    # Read as a number, because Spark returns a datetime in the machine's time zone.
     return None if micros is None else datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 
 def interval(given: str | timedelta) -> timedelta:
-    """Return an interval of fixed length, as `90 minutes`. Raises PipelineError if it is not one."""
+    """Return an interval of fixed length, such as `90 minutes`. Raises PipelineError for any other text."""
     if isinstance(given, timedelta):
         return given
     if INTERVAL.fullmatch(given) is None:

@@ -1,4 +1,4 @@
-"""Frames: what each stream of a pipeline holds in one batch, as DataFrames, each made once."""
+"""Frames: the DataFrame of each stream of a pipeline in one batch; each is made once."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ class Frames:
         self._kept: list[DataFrame] = []
 
     def reach(self, context: BatchContext) -> None:
-        """Give the steps that come a context that knows the batch's watermark."""
+        """Give the remaining steps a context that has the batch's watermark."""
         self._context = context
 
     def of(self, node: Node) -> DataFrame:
@@ -34,11 +34,11 @@ class Frames:
         return self._frames[node]
 
     def rerun(self, node: Node, rows: DataFrame) -> DataFrame:
-        """Return what a stream makes of other rows of its source. It and all streams before it have one input."""
+        """Apply a stream's steps to other rows of its source. It and all streams before it must have one input."""
         return node.step(self._context, self.rerun(node.inputs[0], rows)) if isinstance(node, Stream) else rows
 
     def add(self, node: Node, frame: DataFrame) -> None:
-        """Set the new values of a state, once it has been fed, or the frame of a stream that is made elsewhere."""
+        """Set the new values of a state once it has been fed, or the frame of a stream that is made elsewhere."""
         self._frames[node] = frame
 
     def keep(self, frame: DataFrame) -> DataFrame:

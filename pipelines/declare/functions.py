@@ -67,8 +67,8 @@ class BatchState(Protocol):
     """A Tidegauge state within one batch, as an updater gets it.
 
     txid, batch_time: of the batch. watermark: the pipeline's, including this batch; None if it has none.
-    Reads see the version before the batch and what the updater has written in it. Only keys of tuples that the updater
-    was given may be written; any other key raises KeyShapeError, because another task may hold it.
+    Reads see the version before the batch and the updater's own writes in this batch. Only keys of tuples that the
+    updater was given may be written; any other key raises KeyShapeError, because another task may hold it.
     """
 
     @property
@@ -95,8 +95,8 @@ class StateUpdater(Protocol):
     def update_state(self, state: Any, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         """Update the state, and emit tuples to the new values stream.
 
-        state: a BatchState, or what a StateFactory returned. tuples: column to value. All tuples that the batch has of
-        one key come in one call, in the order that `order_by` declares.
+        state: a BatchState, or what a StateFactory returned. tuples: column to value. All tuples of a
+        key in the batch come in one call, in the order that `order_by` declares.
         """
 
 

@@ -1,6 +1,6 @@
 """Idle input: decides when to run an empty batch, so that timers fire while a source is idle.
 
-A timer that is due by the time that has passed needs one, and nothing else does: between two timers no batch runs.
+Only a timer that has become due needs such a batch, so no batch runs between two timers.
 """
 
 from collections.abc import Callable
@@ -22,10 +22,10 @@ class IdleTimers:
         self._pipeline = pipeline
         self._time = EventTime()
         self._next: datetime | None = None
-        self._asked: datetime | None = None  # the timer for which a batch was asked for
+        self._asked: datetime | None = None  # the timer for which a batch was last requested
 
     def look(self, conn: psycopg.Connection, name: str, session: Callable[[StateSpec], BackendSession]) -> None:
-        """Read where time stands after a committed batch, and the next timer. name: of the ledger."""
+        """Read the event time after a committed batch, and the next timer. name: the ledger's."""
         if self._pipeline.ticks is None:
             return
         self._time = committed(conn, name)
@@ -34,12 +34,12 @@ class IdleTimers:
         self._next = min((time for time in times if time is not None), default=None)
 
     def ask(self, now: datetime) -> None:
-        """Ask for a batch if a timer is due at the database's time `now`; once for each."""
+        """Request a batch if a timer is due at the database's time `now`, once per timer."""
         reached = self._time.watermark_at(self._pipeline.watermarks, now)
         if self._pipeline.ticks is None or self._next is None or reached is None or reached < self._next:
             return
         if self._asked != self._next:
-            # Before the tick, so that no second one is asked for while its batch begins.
+            # Set before the tick, so that no second batch is requested while the first one begins.
             self._asked = self._next
             self._pipeline.ticks.tick()
 

@@ -1,7 +1,7 @@
-"""Keys in Spark: each in its one canonical form, before rows are grouped, sorted or sent to tasks by it.
+"""Keys in Spark: brings each key into one canonical form, before rows are grouped, sorted or sent to tasks by key.
 
-Spark compares what a column holds, a store what its type means. Where two spellings of one key were two groups, two
-tasks would write one row, and each would take the other's for that of an earlier attempt.
+Spark compares what a column holds, but a store compares what the type means: two spellings of a uuid are one key. If
+they were two groups, two tasks would write one row, and each would take the other's for that of an earlier attempt.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ WIDENS = {("int", "bigint"), ("smallint", "int"), ("smallint", "bigint"), ("floa
 # Key type to the canonical form of a value; the other types have one form for each value.
 CANONICAL = {
     "uuid": "lower({0})",
-    # There are two zeros and many NaNs.
+    # Because there are two zeros and many NaNs, and a store takes them for one zero and one NaN.
     "double precision": "CASE WHEN isnan({0}) THEN double('NaN') ELSE {0} + 0D END",
 }
 
@@ -36,7 +36,7 @@ def check_keys(keys: Mapping[str, str], events: DataFrame, spec: StateSpec) -> N
         if found != wanted and (found, wanted) not in WIDENS:
             raise PipelineError(
                 f"state {spec.name!r}: key {name!r} is {found} in the stream and {kind} in the state; "
-                f"cast it in each(), or declare the key so"
+                f"cast it in each(), or declare the key with that type"
             )
 
 
@@ -53,5 +53,5 @@ def canonical_key(spec: StateSpec, keys: Mapping[str, str] | None = None) -> dic
 
 
 def key_columns(spec: StateSpec, keys: Mapping[str, str] | None = None) -> list[str]:
-    """Return the same as the columns of a query, by name."""
+    """Return the canonical key as columns of a query, each named after its key column."""
     return [f"{text} AS {quoted(name)}" for name, text in canonical_key(spec, keys).items()]

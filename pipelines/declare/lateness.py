@@ -1,4 +1,4 @@
-"""Lateness: which tuples come too late, when windows close, and the dead letters of what was left out."""
+"""Lateness: which tuples come too late, when windows close, and the dead letters of tuples that are left out."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# The column of an event's window where windows close.
+# The column that holds the start of an event's window, in states whose windows close.
 WINDOW = "_window"
 
 
@@ -22,7 +22,7 @@ WINDOW = "_window"
 class Cutoff:
     """Which tuples come too late, and are left out.
 
-    is_late: the condition on a frame; None where nothing is late yet. why: for their dead letters.
+    is_late: the condition on a frame; None if nothing can be late yet. why: the reason that their dead letters give.
     """
 
     is_late: Callable[[BatchContext], "Column | None"]
@@ -31,7 +31,7 @@ class Cutoff:
 
 @dataclass(frozen=True)
 class Closing:
-    """When the windows of a state close. column: the key column of a window's start. lateness: after its end."""
+    """When a state's windows close: `lateness` after their end. column: the key column that holds a window's start."""
 
     column: str
     window: Window
@@ -39,22 +39,22 @@ class Closing:
 
     @classmethod
     def of(cls, spec: StateSpec, keys: Mapping[str, str], lateness: timedelta) -> "Closing":
-        """Return when the window among the keys closes. Raises PipelineError unless one of them is a window."""
+        """Return when the window among the keys closes. Raises PipelineError unless exactly one key is a window."""
         windows = {name: key for name, key in keys.items() if isinstance(key, Window)}
         if len(windows) != 1 or spec.key[next(iter(windows))] != "timestamptz":
             raise PipelineError(
-                f"state {spec.name!r}: allowed_lateness closes windows, and its keys have {len(windows)}; give it one, "
-                "as start=tumbling(..), of type timestamptz"
+                f"state {spec.name!r}: allowed_lateness closes windows, but {len(windows)} of its keys are windows; "
+                "give it exactly one, such as start=tumbling(..), of type timestamptz"
             )
         [(column, window)] = windows.items()
         return cls(column, window, lateness)
 
     def open_from(self, watermark: datetime | None) -> datetime | None:
-        """Return the start of the first window that a watermark leaves open; None: it closes none."""
+        """Return the start of the first window that a watermark leaves open; None if there is no watermark yet."""
         return None if watermark is None else self.window.open_from(watermark - self.lateness)
 
     def closes_at(self, start: datetime) -> datetime:
-        """Return the watermark that closes the window."""
+        """Return the watermark that closes the window with this start."""
         return self.window.end(start) + self.lateness
 
     @property
@@ -103,7 +103,7 @@ def late_ones(cutoff: Cutoff) -> Step:
 
 
 def late_letters(cutoff: Cutoff, late: "DataFrame") -> Iterator[DeadLetter]:
-    """Yield a letter of each tuple that a cutoff leaves out: its columns as JSON, and why it is too late."""
+    """Yield a dead letter for each tuple that a cutoff leaves out: its columns as JSON, and why it is too late."""
     from tidegauge.pipelines.spark.packing import packed
     from tidegauge.pipelines.spark.rows import read_rows
 

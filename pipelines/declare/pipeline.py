@@ -1,6 +1,6 @@
 """Pipeline: one Spark streaming query and all the states it feeds, whose batches commit together.
 
-The streams of its states form a graph; here it is checked and put in the order in which a batch runs it.
+The streams of its states form a graph, which this module checks and puts in the order in which a batch runs it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class Pipeline:
 
     name: its name in the ledger and of the checkpoint; keep it as long as the states exist.
     feeds: the states it feeds; a state that another one reads new values from need not be listed.
-    description: what the dashboard says of it.
+    description: what the dashboard shows about it.
     bootstrap: sources that are read first. Whenever the pipeline starts, resumes or tries again, the others wait until
     these have been read up to the end that their input has at that moment, so that lookups find what they fill.
     Raises PipelineError for an invalid name, for no state, for a state fed twice, for a watermark on a state's new
@@ -54,13 +54,13 @@ class Pipeline:
         for stream in self.watermarked:
             if any(isinstance(node, PersistentAggregate | PartitionPersist) for node in upstream(stream)):
                 raise PipelineError(
-                    f"pipeline {self.name!r}: a watermark after new values; put with_watermark before the state"
+                    f"pipeline {self.name!r}: has a watermark on new values; put with_watermark before the state"
                 )
         for fed in self.closing:
             if not self.watermarked:
                 raise PipelineError(
-                    f"pipeline {self.name!r}: the windows of state {fed.name!r} never close, as no stream has a "
-                    "watermark; give its events one by with_watermark"
+                    f"pipeline {self.name!r}: the windows of state {fed.name!r} never close, because no stream has "
+                    "a watermark; give its events one with with_watermark"
                 )
         check_bootstrap(self)
 
@@ -93,7 +93,7 @@ class Pipeline:
 
     @property
     def waiting(self) -> list[Source]:
-        """The sources that wait until the bootstrap sources have been read; none where there are no such."""
+        """The sources that wait until the bootstrap sources have been read; none if there are no bootstrap sources."""
         return [source for source in self._events if source not in self.bootstrap] if self.bootstrap else []
 
     @property
@@ -106,9 +106,9 @@ class Pipeline:
 
     @cached_property
     def ticks(self) -> Ticks | None:
-        """The source of batches for time alone, where a watermark advances on idle input; it comes last.
+        """The source that triggers batches without input, if a watermark advances on idle input; it comes last.
 
-        None where the query is not ours to add to, since a source's batches are given to the pipeline.
+        None if an application gives the batches, because no source can be added to its query.
         """
         is_given = any(getattr(source, "is_given", False) for source in self._events)
         return Ticks() if not is_given and any(watermark.idle_after for watermark in self.watermarks) else None
@@ -120,12 +120,12 @@ class Pipeline:
 
     @cached_property
     def rules(self) -> list[Stream]:
-        """The streams that reject rows by a rule, each after those before it."""
+        """The streams that reject rows by a rule, in the order in which rows reach them."""
         return [node for node in self._nodes if isinstance(node, Stream) and node.rule is not None]
 
     @property
     def leaving_out(self) -> list[Stream]:
-        """The streams that leave out late tuples, also those that only count them."""
+        """The streams that leave out late tuples, including those that only count them."""
         dropping = [stream for stream in self.watermarked if stream.watermark and stream.watermark.drop_late]
         return [*self.cutoffs, *dropping]
 
@@ -140,7 +140,7 @@ class Pipeline:
 
     @cached_property
     def source(self) -> Sources:
-        """Its sources as one, which the query reads."""
+        """Its sources combined into one, which the query reads."""
         return Sources(self.sources)
 
     @property
@@ -159,7 +159,7 @@ class Pipeline:
 
     @property
     def queried(self) -> set[str]:
-        """The names of the states that its streams look up in."""
+        """The names of the states that its streams look up."""
         return {node.queries for node in self._nodes if isinstance(node, Stream) and node.queries is not None}
 
     @property
@@ -171,13 +171,13 @@ class Pipeline:
     def guarantees(self) -> dict[str, Guarantee]:
         """The guarantee of each state, by state name: the weakest of its own and of what its tuples come from."""
         found: dict[str, Guarantee] = {fed.name: EXACTLY_ONCE for fed in self.ordered}
-        # A state may look up in one that is fed after it, so what one of them loses takes a round to reach the next.
+        # One round per state, because a state may look up one that is fed after it and so is weakened a round later.
         for _ in self.ordered:
             found = {fed.name: self._guarantee(fed, found) for fed in self.ordered}
         return {spec.name: found[spec.name] for spec in self.specs}
 
     def _guarantee(self, fed: FedState, of_states: Mapping[str, Guarantee]) -> Guarantee:
-        # What a store of the user's own does with a batch that comes again is not known.
+        # At least once, because it is not known what a store of the user's own does with a batch that is replayed.
         own = guarantee(self._spout(fed), fed.spec.kind) if fed.spec else AT_LEAST_ONCE
         before = list(upstream(fed.stream))
         read = [node for node in before if isinstance(node, PersistentAggregate | PartitionPersist)]
@@ -187,9 +187,9 @@ class Pipeline:
         return weakest([own, *(of_states[name] for name in names if name in of_states), *given])
 
     def _spout(self, fed: FedState) -> Spout:
-        """Return what is promised of the tuples of a batch that comes again.
+        """Return what is promised about the tuples of a batch that is replayed.
 
-        What is looked up in another pipeline's state, or in a store, may be something else by then.
+        A lookup in another pipeline's state, or in a store, may give another result by then.
         """
         spout = self.source.spout
         own = {state.name for state in self.ordered}
@@ -232,12 +232,12 @@ def _asks_others(stream: Stream, own: Collection[str]) -> bool:
 
 
 def _emits_otherwise(fed: FedState) -> bool:
-    """Return whether an updater whose batch comes again finds what it wrote itself, and so emits something else."""
+    """Return whether an updater finds its own writes when its batch is replayed, and so emits something else."""
     return isinstance(fed, PartitionPersist) and fed.spec is not None and fed.spec.kind == "transactional"
 
 
 def _declared_inputs(fed: FedState) -> Inputs:
-    """Return the sources and states that a state reads through streams alone, and the states that these look up in."""
+    """Return the sources and states that a state reads through streams only, and the states that these look up."""
     sources: dict[str, None] = {}
     states: dict[str, None] = {}
     lookups: dict[str, None] = {}

@@ -1,9 +1,9 @@
-"""Rule rows: the rows that break a rule, as dead letters that can be replayed.
+"""Rule rows: turns the rows that break a rule into dead letters that can be replayed.
 
-A letter has the row as its source gave it, in JSON, so that a replay takes it through all of the present code: a rule
-that was relaxed lets it through, and a step that was corrected is applied. It counts exactly once because all states
-lack it. So a rule may stand only where each row of the source is still one tuple, or none, and where all that the
-source feeds comes after the rule. `check_place` and `check_steps` refuse every other place by name.
+A letter holds the row as its source gave it, in JSON, so that a replay runs it through all of the current code: a rule
+that was relaxed lets it through, and a step that was corrected is applied. It then counts exactly once, because no
+state has counted it yet. A rule is therefore allowed only where each row of the source is still at most one tuple, and
+where everything that the source feeds comes after the rule. `check_place` and `check_steps` refuse any other place.
 """
 
 import json
@@ -33,39 +33,39 @@ if TYPE_CHECKING:
 # The column that carries the row of the source to a rule.
 ROW = "_source_row"
 
-# What a query plan may consist of if it makes at most one tuple of each row, and looks at each by itself.
+# The plan nodes that make at most one tuple of each row, and look at each row by itself.
 ONE_TO_ONE = {
     "Project", "Filter", "Repartition", "RepartitionByExpression", "SubqueryAlias", "LocalRelation", "LogicalRDD",
 }  # fmt: skip
 
-# A text of a dead letter with fields that the source has no column for.
+# The column for the text of a dead letter that has fields without a column in the source.
 UNKNOWN = "_unknown"
 
 
 def check_place(pipeline: "Pipeline", stream: Stream) -> None:
-    """Raise PipelineError unless a replayed row would reach the rule of a stream alone, and as one tuple."""
+    """Raise PipelineError unless a replayed row would reach only the rule of the stream, and as one tuple."""
     node: Node = stream
     while isinstance(node, Stream):
         if len(node.inputs) > 1:
-            _refuse(pipeline.name, stream, "comes after merge()", "put it on each stream before that")
+            _refuse(pipeline.name, stream, "comes after merge()", "put it on each stream before the merge")
         if node.scope is not None:
-            what = "comes after a Python function or a lookup, which may give any number of tuples"
-            _refuse(pipeline.name, stream, what, "put it before that")
+            what = "comes after a Python function or a lookup, which may emit any number of tuples"
+            _refuse(pipeline.name, stream, what, "put it before that step")
         [node] = node.inputs
         if isinstance(node, PersistentAggregate | PartitionPersist):
             _refuse(pipeline.name, stream, f"is on the new values of state {node.name!r}", "put it before that state")
         if pipeline.readers(node) > 1:
-            what = "leaves a row out of some of what its source feeds, and a replay would count it again in the rest"
-            _refuse(pipeline.name, stream, what, "put it right after Stream.read, and read the source there alone")
+            what = "leaves a row out of a part of what its source feeds, and a replay would count it again in the rest"
+            _refuse(pipeline.name, stream, what, "put it right after Stream.read, and read the source only there")
 
 
 def check_steps(name: str, stream: Stream, frames: "Frames", rows: DataFrame) -> None:
-    """Raise PipelineError unless the steps before the rule of a stream make at most one tuple of each row, always.
+    """Raise PipelineError unless the steps before the rule of a stream always make at most one tuple of each row.
 
     name: of the pipeline. rows: a frame of its source.
     """
     if ROW in rows.columns:
-        _refuse(name, stream, f"needs the column {ROW!r} for itself", "give that column of the source another name")
+        _refuse(name, stream, f"uses the column {ROW!r} itself", "give that column of the source another name")
     SourceRows(rows.schema).parse_again(rows.sparkSession, [])  # fails for a type that JSON cannot hold
     traced = frames.rerun(stream.inputs[0], with_row(rows))
     for node in plan_nodes(traced.where(_rule(stream).is_broken)):
@@ -73,16 +73,16 @@ def check_steps(name: str, stream: Stream, frames: "Frames", rows: DataFrame) ->
             what = f"comes after a step ({node.nodeName()}) that does not make one tuple of each row"
             _refuse(name, stream, what, "put it before that step")
         if not node.deterministic():
-            what = f"does not give the same again for a row, or comes after such a step ({node.nodeName()})"
-            _refuse(name, stream, what, "make it depend on nothing but the row")
+            what = f"may give another result when a row is replayed, or comes after such a step ({node.nodeName()})"
+            _refuse(name, stream, what, "make it depend only on the row")
     if ROW not in traced.columns:
-        _refuse(name, stream, "comes after a step that selects columns, as project() does", "put it before that step")
+        _refuse(name, stream, "comes after a step that selects columns, such as project()", "put it before that step")
 
 
 def _refuse(name: str, stream: Stream, what: str, way_out: str) -> NoReturn:
     raise PipelineError(
         f"pipeline {name!r}: {stream.rule} {what}, so its dead letters could not be replayed; {way_out}, or leave such "
-        "tuples out by where()"
+        "tuples out with where()"
     )
 
 
@@ -111,7 +111,7 @@ def row_text(columns: Iterable[str]) -> Column:
 
 
 class RuledOut:
-    """The rows of a batch that break the rule of a stream; they are counted by the job that reads the stream first."""
+    """The rows of a batch that break the rule of a stream, counted by the first job that reads the stream."""
 
     def __init__(self, stream: Stream, frames: "Frames") -> None:
         self.source = source_of(stream)
@@ -124,24 +124,24 @@ class RuledOut:
 
     @property
     def number(self) -> int:
-        """How many they are, with those of replayed dead letters."""
+        """How many there are, including replayed dead letters."""
         return self._observed.figures["rejected"]
 
     def rows(self, events: DataFrame) -> DataFrame:
-        """Return which of some events of the source break the rule, as JSON."""
+        """Return those of the given source events that break the rule, as JSON."""
         traced = self._frames.rerun(self._stream.inputs[0], with_row(events))
         return traced.where(self.rule.is_broken).select(ROW)
 
     def letters(self, events: DataFrame) -> Iterator[DeadLetter]:
-        """Yield the dead letters of those events of the source that break the rule."""
+        """Yield a dead letter for each of the given source events that breaks the rule."""
         for (text,) in read_rows(self.rows(events)):
             yield DeadLetter(called(self.source), text, self.rule.letter_reason, record=_record(text))
 
 
 class SourceRows:
-    """Reads the records of such dead letters, by the rules of JSON lines. See ReplayedSource.
+    """Reads the records of these dead letters, by the rules of JSON lines. See ReplayedSource.
 
-    schema: the columns that the source has now. One that a record lacks is null, as a null is not written.
+    schema: the source's current columns. One that a record lacks is null, because nulls are not written.
     """
 
     records = "row"
@@ -158,7 +158,7 @@ class SourceRows:
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         for (text,) in read_rows(parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE)):
-            # A column that was renamed would be null in silence.
+            # Checked, because a column that was renamed would silently be null.
             unknown = self._unknown(text)
             reason = f"{unknown}: the source has no such column now" if unknown else why_bad(text, self._schema)
             yield DeadLetter("", text, reason, record=_record(text))
@@ -168,5 +168,5 @@ class SourceRows:
 
 
 def _record(text: str) -> dict[str, Any]:
-    # As text, since readers of JSON in between would round long numbers.
+    # Kept as text, because readers of JSON in between would round long numbers.
     return {"record": SourceRows.records, "row": text}

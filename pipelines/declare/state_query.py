@@ -1,4 +1,4 @@
-"""state_query on executors: look the tuples of an Arrow batch up, each distinct input once."""
+"""state_query on executors: looks up the tuples of an Arrow batch, each distinct input once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,10 +24,10 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class CommittedState:
-    """One of Tidegauge's states as it was committed before the batch at hand, for reading.
+    """Reads one of Tidegauge's states as it was committed before the current batch.
 
-    conn: a connection for this state's reads alone. Every call sees one whole batch, and for a state of the pipeline's
-    own the same one however often the batch is tried; what has outlived its ttl at the batch's time is absent.
+    conn: a connection used only for reads of this state. Every call sees one whole batch. If the pipeline itself feeds
+    the state, every attempt at the batch sees the same one. A row whose ttl has passed at the batch's time is absent.
     """
 
     def __init__(self, conn: psycopg.Connection, spec: StateSpec, context: BatchContext) -> None:
@@ -38,9 +38,9 @@ class CommittedState:
         self._context = context
 
     def multi_get(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
-        """Return for each key its measures, finished, or `{"value": ..}`; None where it is absent.
+        """Return the finished measures of each key, or `{"value": ..}`; None where the key is absent.
 
-        A key that no state can hold, one with a null, say, is absent.
+        A key that no state can hold, such as one with a null, is absent.
         """
         places = {place: key for place, key in enumerate(keys) if self._can_be(key)}
         found: list[dict[str, Any] | None] = [None] * len(keys)
@@ -54,7 +54,7 @@ class CommittedState:
         if self.spec.name not in context.own:
             spec, txid = served_spec(self._conn, self.spec)
             return context.backends[spec.backend].committed_values(self._conn, spec, keys, txid, batch.batch_time)
-        # What the batch at hand builds on is what is committed.
+        # At this batch's txid, the map reads the version before the batch, which is the committed one.
         counts = MAPS[self.spec.kind](context.session(self._conn, self.spec).rows)
         counts.begin_commit(batch.txid, at=batch.batch_time)
         return counts.multi_get(keys)
@@ -68,7 +68,7 @@ class CommittedState:
 
 
 def served_spec(conn: psycopg.Connection, spec: StateSpec) -> tuple[StateSpec, int]:
-    """Return another pipeline's state with the ttl that its readers go by, and its committed txid."""
+    """Return another pipeline's state with the ttl that applies to its readers, and its committed txid."""
     row = conn.execute(ledger_sql("s.ttl, p.committed_txid"), [spec.name]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {spec.name!r} is not registered; start the pipeline that feeds it")
@@ -83,29 +83,29 @@ def with_answers(
     columns: Mapping[str, str],
     context: BatchContext,
 ) -> DataFrame:
-    """Return the tuples times what the query function emits for each, `columns` (name to Spark type) added."""
+    """Return one row per tuple that the query function emits for an event, `columns` (name to Spark type) added."""
     check_inputs(events, on, state, context)
     return with_emitted(at_most(context.writers, events), on, lookups(state, function, context), columns)
 
 
 def check_inputs(events: DataFrame, on: Sequence[str], state: StateSpec | StateFactory, context: BatchContext) -> None:
-    """Raise PipelineError where the columns are not the state's key, or the answer would change between attempts."""
+    """Raise PipelineError if the columns are not the state's key, or if attempts would get different answers."""
     if not isinstance(state, StateSpec):
         return
     if len(on) != len(state.key):
         raise PipelineError(
-            f"state {state.name!r}: asked by {', '.join(on) or 'nothing'}, but its key is {', '.join(state.key)}"
+            f"state {state.name!r}: queried by {', '.join(on) or 'nothing'}, but its key is {', '.join(state.key)}"
         )
     check_keys({name: quoted(column) for name, column in zip(state.key, on, strict=True)}, events, state)
     if state.name in context.own and state.kind != "opaque":
         raise PipelineError(
-            f"state {state.name!r}: is {state.kind}, so a batch that is tried again would find its own rows in it; "
+            f"state {state.name!r}: is {state.kind}, so a batch that is retried would find its own rows in it; "
             "make it opaque to query it in the pipeline that feeds it"
         )
 
 
 def lookups(state: StateSpec | StateFactory, function: QueryFunction, context: BatchContext) -> OpenEmit:
-    """Return what opens the state on an executor and gives the function that answers an Arrow batch's inputs."""
+    """Return a context that opens the state on an executor and gives the function that answers a batch's inputs."""
 
     @contextmanager
     def opened() -> Iterator[Emit]:
@@ -122,7 +122,7 @@ def lookups(state: StateSpec | StateFactory, function: QueryFunction, context: B
 def retriever(state: Any, function: QueryFunction) -> Emit:
     """Return a function that asks the state for each distinct input once and gives every tuple its answer.
 
-    Raises PipelineError where the query function returns more or fewer results than it was given inputs.
+    Raises PipelineError if the query function does not return one result per input.
     """
 
     def retrieve(inputs: Sequence[Values]) -> Iterable[Iterable[Values]]:

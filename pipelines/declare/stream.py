@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Watermark:
-    """The latest time seen in `column`, less `delay` (a Spark interval, as `1 hour`); see Stream.with_watermark."""
+    """The latest time seen in `column`, minus `delay` (a Spark interval: `1 hour`); see Stream.with_watermark."""
 
     column: str
     delay: str
@@ -42,11 +42,11 @@ class Watermark:
 class Stream:
     """Tuples and the steps that are applied to them. Streams do not change: every verb returns a new one.
 
-    inputs: a source, streams, or a state whose new values it reads. step: what it does to the inputs' frames.
-    costly: worth caching if more than one stream reads it. scope: what the step looks at, if that is known: each tuple
-    by itself, or also a state; None: the frames that it makes tell. queries: the name of the state that it looks up in.
-    cutoff: what it leaves out as too late. late_of: the stream whose late tuples it has.
-    signed: whether its tuples have a SIGN. watermark: of its tuples, if it has one. rule: by which it rejects rows.
+    inputs: a source, streams, or a state whose new values it reads. step: makes its frame from the inputs' frames.
+    costly: worth caching if more than one stream reads it. scope: whether the step looks at each tuple by itself, or
+    also at a state; None: known only from the plan of its frame. queries: the name of the state that it looks up.
+    cutoff: what it leaves out as too late. late_of: the stream whose late tuples it has. signed: whether its tuples
+    have a SIGN. watermark: declared by it, if any. rule: by which it rejects rows, if any.
     Two streams are equal only if they are the same object.
     """
 
@@ -81,41 +81,41 @@ class Stream:
     ) -> "Stream":
         """Return the stream of the rows that a Spark application gives to `tidegauge.sink(pipeline)`.
 
-        schema: the columns that are read of its DataFrame, as Spark DDL or a StructType; None: all, as they are.
-        spout: what its query promises when a batch comes again: `opaque` for other rows under the same number,
-        `transactional` for the same ones.
-        max_bad_share: a batch of which a state rejects a larger share of its events (and more than 10) fails.
+        schema: the columns to read from its DataFrame, as Spark DDL or a StructType; None: all, as they are.
+        spout: what its query promises about a batch that is replayed: `opaque` if it may have other rows under the same
+        number, `transactional` if it has the same ones.
+        max_bad_share: a batch fails if a state rejects a larger share of its events than this, and more than 10.
         """
         return cls((Given(schema, spout, max_bad_share),), _unchanged)
 
     def where(self, condition: str) -> "Stream":
-        """Keep the tuples for which a condition is true, as `dep_time is not null`. Trident's filter."""
+        """Keep the tuples for which a condition is true, such as `dep_time is not null`. Trident's filter."""
         return self.transform(lambda events: events.where(condition))
 
     def reject(self, condition: str, *, reason: str) -> "Stream":
         """Leave out the rows that break a rule, as dead letters: `reject("price < 0", reason="price below zero")`.
 
-        condition: true of a row to reject. Where it is null the row is kept, as by a CHECK of SQL; to reject those too,
+        condition: true for a row to reject. A row for which it is null is kept, as by a CHECK of SQL; to reject it too,
         write `price is null or price < 0`.
         reason: what the dead letters say, one line of at most 200 characters, the same for all.
-        The letters count towards the `max_bad_share` of the source. Each has the row as the source gave it, and a
-        replay takes it through the whole pipeline as it is declared then, so what a relaxed rule lets through counts
+        The letters count towards the `max_bad_share` of the source. Each has the row as the source gave it. A replay
+        runs the row through the whole pipeline as it is declared then, so a row that a relaxed rule lets through counts
         once, in every state.
-        Raises PipelineError for such a reason. When the pipeline is declared or starts, also for a place where a replay
-        could not be exact: after merge(), project(), aggregates, lookups, Python functions and explode(), on a state's
+        Raises PipelineError for any other reason. When the pipeline is declared or starts, also where a replay could
+        not be exact: after merge(), project(), aggregates, lookups, Python functions and explode(), on a state's
         new values, and where the source also feeds something that does not come after the rule.
         """
         rule = Rule(condition, reason)
         return Stream((self,), rule.keep, rule=rule)
 
     def project(self, *columns: str) -> "Stream":
-        """Keep these columns only. Trident's project."""
+        """Keep only these columns. Trident's project."""
         return self.transform(lambda events: events.select(*map(quoted, columns)))
 
     def each(self, function: Function | None = None, on: Sequence[str] = (), /, **columns: str) -> "Stream":
         """Add or replace columns. Trident's each.
 
-        Without a function `columns` is name to expression; one of them may return many rows, as `explode(..)`.
+        Without a function, `columns` is name to expression; one of them may return many rows, as `explode(..)` does.
         function: called once per tuple with the values of the columns `on`. It returns zero or more tuples of the new
         values; each makes one row beside the other columns. Then `columns` is name to Spark type, in the order emitted.
         When the pipeline starts, raises PipelineError for a type that is not Spark's or a column in `on` that is
@@ -132,12 +132,12 @@ class Stream:
     def retract(self, sign: str = SIGN) -> "Stream":
         """Take the tuples with a sign below 0 away from the states that this feeds, instead of counting them.
 
-        sign: Spark SQL, below 0 for a row as it was before a change, as `if(op = 'delete', -1, 1)`; by default the
-        column that `PostgresChanges(.., old_rows="full")` has. The verbs that follow keep it in the column `_sign`;
+        sign: Spark SQL, below 0 for a row as it was before a change: `if(op = 'delete', -1, 1)`; by default the column
+        that `PostgresChanges(.., old_rows="full")` has. The verbs that follow keep it in the column `_sign`;
         `aggregate()` and an updater see it as a column. A row that is taken away must be the same as when it was
-        counted, so what follows must depend on nothing but the tuple.
+        counted, so the steps that follow must depend only on the tuple.
         The states need measures that can subtract: Count, RowCount, and exact Sum and Mean; RetractableMin and
-        RetractableMax. A pipeline that feeds others is refused by a PipelineError.
+        RetractableMax. A pipeline raises PipelineError if it feeds states with other measures.
         """
         return Stream((self,), _with_sign(sign), signed=True)
 
@@ -168,15 +168,15 @@ class Stream:
         watermark fires timers (see `partition_persist`). A pipeline with several watermarks uses the earliest. A time
         more than a day after the batch's own time does not advance it.
         allowed_lateness: tuples that are later than this are left out, counted, and kept as dead letters, or given to
-        `late()`. drop_late: leave out all late tuples, which are counted only.
+        `late()`. drop_late: leave out all late tuples, which are then only counted.
         idle_after: a stream without tuples for this long, by the clock of the batches, does not hold the watermark
-        back; once all are idle, the watermark goes on with that clock, and the timers that it reaches fire in batches
-        without input. For a source that pauses for less than that; needs Spark 4.
+        back; once all are idle, the watermark advances with that clock, and the timers that it reaches fire in batches
+        without input. Make it longer than the usual pauses of the source; needs Spark 4.
         Raises PipelineError for an interval of no fixed length; when the pipeline starts, if the column is not a
         timestamp or the delay not an interval.
         """
         if idle_after is not None and interval(idle_after) <= timedelta():
-            raise PipelineError(f"watermark on {column!r}: idle_after {idle_after!r} must be longer than nothing")
+            raise PipelineError(f"watermark on {column!r}: idle_after {idle_after!r} must be longer than zero")
         if drop_late and allowed_lateness is not None:
             raise PipelineError(f"watermark on {column!r}: give drop_late or allowed_lateness, not both")
         step = in_time(before_watermark(column)) if drop_late else _unchanged
@@ -186,12 +186,12 @@ class Stream:
         return marked._without_late(before_watermark(column, interval(allowed_lateness)))
 
     def late(self) -> "Stream":
-        """Return the tuples that this stream leaves out as too late. They are no dead letters then.
+        """Return the tuples that this stream leaves out as too late. They then do not become dead letters.
 
         Raises PipelineError unless it was declared with `allowed_lateness`.
         """
         if self.cutoff is None:
-            raise PipelineError("the stream leaves nothing out as too late; call late() on what allowed_lateness gave")
+            raise PipelineError("the stream leaves nothing out as too late; call late() on one with allowed_lateness")
         return Stream(self.inputs, late_ones(self.cutoff), late_of=self)
 
     def _without_late(self, cutoff: Cutoff) -> "Stream":
@@ -214,7 +214,7 @@ class Stream:
     def persistent_aggregate(self, spec: StateSpec) -> "PersistentAggregate":
         """Fold all events into the single row of a state without key columns.
 
-        spec: of the state. Raises PipelineError if the state has key columns, or no measures.
+        spec: the state's. Raises PipelineError if the state has key columns, or no measures.
         """
         return GroupedStream(self, {}).persistent_aggregate(spec)
 
@@ -233,7 +233,7 @@ class Stream:
         for MapGet of the measures that `columns` names. columns: what it emits, name to Spark type.
         The function is called once per Arrow batch, with each distinct input once. Trident's stateQuery.
         When the pipeline starts, raises PipelineError if `on` does not fit the state's key, or if the pipeline itself
-        feeds the state and it is not opaque, since a replay would then find its own rows.
+        feeds the state and it is not opaque, because a replay would then find its own rows.
         """
         step = _query(state, tuple(on), function or MapGet(tuple(columns)), columns)
         queried = state.name if isinstance(state, StateSpec) else None
@@ -281,11 +281,11 @@ class GroupedStream:
     ) -> "PersistentAggregate":
         """Fold each group into the row of its key. The groups must have the names of the state's key columns.
 
-        allowed_lateness: one of the keys is a window, which closes once the watermark is so far beyond its end. An
+        allowed_lateness: one of the keys must be a window; it closes once the watermark is this far beyond its end. An
         event that comes after its window has closed is left out, counted, and kept as a dead letter, or given to
-        `late()`. `closed_windows()` has what the windows held as they closed.
-        Raises PipelineError if the names differ, if the state has no measures, or if no key, or more than one, is a
-        window that could close.
+        `late()`. `closed_windows()` returns what the windows held when they closed.
+        Raises PipelineError if the names differ, if the state has no measures, or, with allowed_lateness, unless
+        exactly one key is a window that can close.
         """
         if set(self.keys) != set(spec.key) or not spec.measures:
             raise PipelineError(
@@ -322,10 +322,10 @@ class PersistentAggregate:
         return Stream((self,), _unchanged)
 
     def closed_windows(self) -> Stream:
-        """Return the stream of the windows that close: each once, in the batch that closes it, in order of its start.
+        """Return the stream of the windows that close: each once, in the batch that closes it, in order of start.
 
         Columns: the key, and each measure as readers see it. A window whose row has expired by then is left out, so
-        choose a ttl that is longer than a window stays open.
+        choose a ttl that is longer than the time a window stays open.
         Raises PipelineError unless the state was declared with `allowed_lateness`.
         """
         self._check_closing("closed_windows")
@@ -340,7 +340,7 @@ class PersistentAggregate:
         if self.closing is None:
             raise PipelineError(
                 f"state {self.name!r}: {verb}() needs windows that close; give persistent_aggregate an "
-                "allowed_lateness, as '0 seconds'"
+                "allowed_lateness, such as '0 seconds'"
             )
 
 
@@ -418,7 +418,7 @@ def check_sign(events: "DataFrame") -> "DataFrame":
         raise PipelineError(
             f"the stream has no column {SIGN!r}, which says whether a row is taken away; there are "
             f"{', '.join(events.columns)}; keep it in project(), leave out aggregate(), read PostgresChanges(.., "
-            "old_rows='full'), or give retract() the sign"
+            "old_rows='full'), or pass the sign to retract()"
         )
     return events
 

@@ -1,6 +1,6 @@
-"""Run Python on the tuples of a frame: read some columns of each tuple, and add columns with what it emits.
+"""Runs Python on the tuples of a frame: reads some columns of each tuple, and adds columns with what the code emits.
 
-Arrow batches go to Python tuples and back. The other columns never become Python values.
+Arrow batches are converted to Python tuples and back. The columns that are not read never become Python values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ def as_columns(tuples: Sequence[Values], schema: pa.Schema) -> list[pa.Array]:
     for values in tuples:
         if not isinstance(values, tuple) or len(values) != len(schema):
             raise PipelineError(
-                f"emitted {values!r}, where a tuple of {len(schema)} was declared: {', '.join(schema.names)}"
+                f"emitted {values!r}, but a tuple of {len(schema)} was declared: {', '.join(schema.names)}"
             )
     columns = zip(*tuples, strict=True) if tuples else [()] * len(schema)
     return [_as_array(column, field) for column, field in zip(columns, schema, strict=True)]

@@ -1,8 +1,8 @@
-"""Windows: the expressions that give an event's window by its start, for `group_by` and `each`.
+"""Windows: expressions for the start of an event's window, for `group_by` and `each`.
 
-Windows of a fixed width are those of Spark's `window()`. Calendar windows begin at midnight of a time zone: a day has
-23 or 25 hours where the clock is changed, and begins later where midnight is skipped. A window is closed once the
-watermark has reached its end; that is computed here, in Python, for a pipeline and for its late events alike.
+Windows of a fixed width are those of Spark's `window()`. Calendar windows begin at midnight in a time zone: a day has
+23 or 25 hours when the clock changes, and begins later if midnight is skipped. A window is closed once the watermark
+has reached its end. Closing and lateness are both computed here in Python, so that they always agree.
 """
 
 from datetime import UTC, date, datetime, timedelta
@@ -31,7 +31,7 @@ FIRST_DAYS = {
 
 
 class Window(str):
-    """The start of an event's window: a Spark SQL expression, which knows when its windows are closed."""
+    """The start of an event's window: a Spark SQL expression that also knows when its windows end."""
 
     def open_from(self, time: datetime) -> datetime:
         """Return the start of the first window that ends after `time`: those that begin earlier have ended."""
@@ -43,7 +43,7 @@ class Window(str):
 
 
 class FixedWindow(Window):
-    """A window of a fixed width that begins every slide, from 1970-01-01T00:00Z plus `start` on."""
+    """A window of a fixed width; one begins every slide, counted from 1970-01-01T00:00Z plus `start`."""
 
     def __new__(cls, column: str, width: str, slide: str, start: str) -> "FixedWindow":
         window = super().__new__(cls, f"window({quoted(column)}, '{width}', '{slide}', '{start}').start")
@@ -69,7 +69,7 @@ class CalendarWindow(Window):
     week_starts: int
 
     def __new__(cls, column: str, unit: Unit, zone: str, week_starts: int) -> "CalendarWindow":
-        # Not date_trunc(), which truncates in the time zone of Spark's session.
+        # date_trunc() is not used, because it truncates in the time zone of Spark's session.
         local = f"unix_micros(from_utc_timestamp({quoted(column)}, '{zone}'))"
         day = f"date_from_unix_date(CAST(({local} - pmod({local}, {DAY_MICROSECONDS})) div {DAY_MICROSECONDS} AS int))"
         first = f"trunc({day}, '{unit}')"
@@ -93,7 +93,7 @@ class CalendarWindow(Window):
         return self._midnight(first + timedelta(days=7 if self.unit == "week" else 1))
 
     def _first(self, day: date) -> date:
-        """Return the first day of the window that has a day."""
+        """Return the first day of the window that contains a day."""
         if self.unit == "week":
             return day - timedelta(days=(day.weekday() - self.week_starts) % 7)
         if self.unit == "day":
@@ -102,7 +102,7 @@ class CalendarWindow(Window):
         return date(day.year, (day.month - 1) // months * months + 1, 1)
 
     def _midnight(self, day: date) -> datetime:
-        # Where midnight is skipped or comes twice, the offset from before the change gives the day's first instant.
+        # If midnight is skipped or comes twice, Python takes the offset before the change: the day's first instant.
         return datetime(day.year, day.month, day.day, tzinfo=self.zone).astimezone(UTC)
 
 
@@ -117,7 +117,7 @@ def tumbling(column: str, width: str, start: str = "0 seconds") -> Window:
 def sliding(column: str, width: str, slide: str, start: str = "0 seconds") -> Window:
     """Return the expression for the starts of all windows of an event, for `each` or `group_by`: one row per window.
 
-    width, slide, start: intervals of weeks or less, as `25 minutes`; slide is at most width, and start less than
+    width, slide, start: intervals of weeks or less, such as `25 minutes`; slide is at most width, and start less than
     slide. Windows begin at 1970-01-01T00:00Z plus start and every slide before and after it, whatever the time zone: a
     day has 24 hours. An event without a time is in no window, so its row is left out.
     They are the windows of Spark's own `window(column, width, slide, start)`.
@@ -128,9 +128,9 @@ def sliding(column: str, width: str, slide: str, start: str = "0 seconds") -> Wi
 def calendar(column: str, unit: Unit, zone: str = "UTC", week_starts: str = "monday") -> Window:
     """Return the expression for the start of an event's calendar window: `calendar("at", "month", "Europe/Berlin")`.
 
-    column: the event time. unit: day, week, month, quarter or year. zone: whose midnight begins it, by its IANA name;
-    the start that is stored is that instant. week_starts: a day, as `sunday`, or a locale or territory, as `en_US` or
-    `US`, whose first day of the week is taken from Unicode CLDR.
+    column: the event time. unit: day, week, month, quarter or year. zone: the IANA name of the time zone
+    whose midnight begins a window; that instant is stored as its start. week_starts: a day, such as `sunday`, or a
+    locale or territory, such as `en_US` or `US`, whose first day of the week is taken from Unicode CLDR.
     Raises PipelineError for an unknown unit, zone, day or locale.
     """
     if unit not in ("day", "week", *MONTHS):
@@ -139,7 +139,7 @@ def calendar(column: str, unit: Unit, zone: str = "UTC", week_starts: str = "mon
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError) as error:
         raise PipelineError(
-            f"calendar window over {column!r}: zone {zone!r} is unknown; write its name, as 'Europe/Berlin'"
+            f"calendar window over {column!r}: zone {zone!r} is unknown; write its name, such as 'Europe/Berlin'"
         ) from error
     return CalendarWindow(column, unit, zone, _first_day(column, week_starts))
 
@@ -150,8 +150,8 @@ def _first_day(column: str, week_starts: str) -> int:
     territory = week_starts.replace("-", "_").rpartition("_")[2]
     if not (len(territory) == 2 and territory.isalpha() and territory.isupper()):
         raise PipelineError(
-            f"calendar window over {column!r}: week_starts {week_starts!r} is neither a day, as 'sunday', nor a locale "
-            "with its territory, as 'en_US'"
+            f"calendar window over {column!r}: week_starts {week_starts!r} is neither a day, such as 'sunday', nor a "
+            "locale with its territory, such as 'en_US'"
         )
     day = next((day for day, territories in FIRST_DAYS.items() if territory in territories.split()), "monday")
     return DAYS.index(day)

@@ -16,9 +16,9 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 @dataclass(frozen=True)
 class RunningTotal:
-    """Adds the column `change` to the measure `total`, a Sum; a key at 0 is removed, where an aggregate keeps a row.
+    """Adds the column `change` to the measure `total`, a Sum; a key at 0 is removed; an aggregate would keep it.
 
-    key: the key columns of the state. A change that is null adds nothing.
+    key: the key columns of the state. A null change adds nothing.
     """
 
     key: tuple[str, ...]
@@ -38,8 +38,8 @@ class TopN:
     """Keeps per key a list of the n items with the largest counts: `[{item: .., count: ..}, ..]`, largest first.
 
     key: the key columns of the state, which holds JSON values. item, count: the tuple's columns for an item and its
-    new count. Items with the same count are sorted by name. The list equals sorting everything as long as counts never
-    fall: an item outside the list can then only enter it when its count changes, and every change is a tuple here.
+    new count. Items with the same count are sorted by name. The list is exact as long as counts never fall, because an
+    item outside the list can then only enter it when its count changes, and every change comes as a tuple.
     """
 
     key: tuple[str, ...]
@@ -59,8 +59,8 @@ class TopN:
 def distinct(stream: Stream, seen: StateSpec, *, first_by: Sequence[str] = ()) -> Stream:
     """Return the stream with the first tuple of each key only, across batches and their replays.
 
-    seen: the state that remembers, its key the columns that identify an event; opaque, with value="jsonb". A key is
-    forgotten its ttl after the first tuple, regardless of later ones.
+    seen: the state that remembers keys; its key columns identify an event; opaque, with value="jsonb". A key is
+    forgotten when its ttl has passed since the first tuple, regardless of later ones.
     first_by: the columns by which a batch's tuples are sorted to find the first; default: by their text.
     """
     check_can_hold(seen, ttl=True)

@@ -1,8 +1,8 @@
-"""A stream-stream join: pairs of tuples that share a key and are within a time of each other.
+"""Stream-stream join: pairs tuples that share a key and whose times are at most `within` apart.
 
-The side that comes first waits for the other. Every pair is emitted at once, and once. A tuple waits until the
-watermark has passed the last time that a partner may have; then it is removed, and if it never had one it is emitted
-alone, if that is asked for. So the number of waiting tuples is bounded by `within` and by how late tuples may come.
+The side that comes first waits for the other. Every pair is emitted once, as soon as it is complete. A tuple waits
+until the watermark has passed the last time that a partner may have. It is then removed; if it never had a partner, it
+is emitted alone if `how` says so. The number of waiting tuples is thus bounded by `within` and by how late tuples come.
 A late tuple is paired with tuples that still wait; if its partner was already emitted alone, it is emitted alone too.
 """
 
@@ -40,12 +40,12 @@ def join(
     """Return the pairs: the key, then the other columns of the left and of the right side, null if there is none.
 
     A pair shares the key of `waiting` and has left time <= right time <= left time + within.
-    Both streams need a watermark: no tuple is emitted alone before both have passed it.
+    Both streams need a watermark: no tuple is emitted alone before both watermarks have passed it.
     waiting: the state that holds waiting tuples; opaque, with value="jsonb" and no ttl. All waiting tuples of a key are
-    one value, so choose a key that few tuples share, an impression rather than a campaign.
+    one value, so choose a key that few tuples share, such as an impression rather than a campaign.
     times: the left's and the right's column of event time; tuples without a time are left out.
     how: as in SQL, the sides that are emitted alone.
-    Raises PipelineError; for wrong columns, when the pipeline is checked.
+    Raises PipelineError for an unknown `how` or an unfit state; for wrong columns, when the pipeline is checked.
     """
     check_can_hold(waiting)
     key = tuple(waiting.key)

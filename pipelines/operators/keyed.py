@@ -32,7 +32,7 @@ def fold_by_key(state: BatchState, tuples: Sequence[Mapping[str, Any]], key: Seq
     """Replace the value of every key that has tuples by the result of `fold`, with one read and one write.
 
     key: the columns that are the state's key. fold: must not change the value it is given; returns the new one, or None
-    to remove it. A value that stays the same is not written, so its ttl runs on.
+    to remove it. A value that stays the same is not written, so its ttl is not extended.
     """
     groups: dict[Key, list[Mapping[str, Any]]] = {}
     for row in tuples:
@@ -62,7 +62,7 @@ def as_text(at: datetime) -> str:
 
 
 def after(at: datetime, by: timedelta) -> datetime:
-    """Return the sum, or the last time there is if the sum is beyond: one odd event must not stop a pipeline."""
+    """Return the sum, or the last possible time if it is beyond that, so that one odd event cannot stop a pipeline."""
     return END_OF_TIME if by > END_OF_TIME - at else at + by
 
 
@@ -89,7 +89,7 @@ def timed(stream: Stream, time: str) -> Stream:
 def with_time(events: DataFrame, time: str) -> DataFrame:
     """Return the tuples whose time is in the years 1 to 9999, the range of Python's datetime.
 
-    To have those without a time as dead letters, declare the column NOT NULL at the source.
+    To keep the others as dead letters, declare the column NOT NULL at the source.
     Raises PipelineError if `time` is not a timestamp.
     """
     found = dict(events.dtypes).get(time, "absent")

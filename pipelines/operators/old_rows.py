@@ -1,9 +1,9 @@
-"""The rows of a changing table kept in a state, for sources that do not say how a row was before its change.
+"""Old rows: keeps the rows of a changing table in a state, for sources that do not send the row before a change.
 
-A change brings the key of its row and the row as it is now: a table whose REPLICA IDENTITY is not FULL, a topic of
-upserts and tombstones. The state has the row as it was counted last, so each batch takes that away and counts the new
-one. It costs a stored row per row of the table, and one read and one write per changed row. A replay finds the rows as
-they were before the batch, since the state is opaque.
+With such a source, a change has only the key and the new row: a table whose REPLICA IDENTITY is not FULL, or a topic of
+upserts and tombstones. The state holds each row as it was last counted, so a batch can take that away and count the new
+one. This costs a stored row per row of the table, and one read and one write per changed row. A replay finds the rows
+as they were before the batch, because the state is opaque.
 """
 
 import json
@@ -43,15 +43,15 @@ NESTED = (ArrayType, MapType, StructType)
 def with_old_rows(
     stream: Stream, rows: StateSpec, *, order_by: Sequence[str] = ("_lsn", SIGN), gone: str = "_deleted"
 ) -> Stream:
-    """Return the stream with each changed row as it was, to be taken away: `with_old_rows(orders, ROWS)`.
+    """Return the stream with each changed row also as it was before, to be taken away: `with_old_rows(orders, ROWS)`.
 
     stream: of `PostgresChanges(.., old_rows="key")`, or any other with a tuple per change of a row.
-    rows: the state that keeps the rows, its key the one that identifies a row; opaque, with value="jsonb".
-    order_by: the order of the changes of a row. gone: Spark SQL, true where the tuple says that the row is gone.
-    A batch gives of each row at most the one that was counted, with `_sign` -1, and the newest, with 1. The other
-    columns are those of the stream without `order_by` and those that describe a change. A null key is a dead letter.
-    Raises PipelineError when the pipeline starts, for a column that is missing; and in a batch, for a row whose log
-    leaves out values that the state does not have.
+    rows: the state that keeps the rows; its key identifies a row; opaque, with value="jsonb".
+    order_by: the order of the changes of a row. gone: Spark SQL, true if the tuple says that the row was deleted.
+    For each row, a batch emits at most the version that was counted, with `_sign` -1, and the newest, with 1. The other
+    columns are those of the stream except `order_by` and those that describe a change. A null key is a dead letter.
+    Raises PipelineError when the pipeline starts if a column is missing, and in a batch if the log leaves out values of
+    a row that the state does not have.
     """
     check_can_hold(rows)
 
@@ -77,7 +77,7 @@ def with_old_rows(
 
 @dataclass(frozen=True)
 class CurrentRows:
-    """Keeps the newest row of each key, column to text, and emits the row before and the new one where they differ."""
+    """Keeps the newest row of each key, column to text, and emits the row before and the new one if they differ."""
 
     name: str
     key: tuple[str, ...]
@@ -103,13 +103,13 @@ class CurrentRows:
         return row
 
     def _unsent(self, last: dict[str, Any] | None, change: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that the log left out, since they are those of the row before."""
+        """Return the values that the log left out because they are those of the row before."""
         names = change[UNCHANGED] or ()
         if names and last is None:
             raise PipelineError(
-                f"state {self.name!r}: has no row to take the unchanged {', '.join(names)} from, since the one before "
-                "was a dead letter; correct that row, or read with REPLICA IDENTITY FULL and old_rows='full', and "
-                "start again (PostgresChanges.drop(), then --reprocess)"
+                f"state {self.name!r}: has no row to take the unchanged {', '.join(names)} from, because the one "
+                "before was a dead letter; correct that row, or read with REPLICA IDENTITY FULL and old_rows='full', "
+                "and start again (PostgresChanges.drop(), then --reprocess)"
             )
         return {name: (last or {}).get(name) for name in names}
 

@@ -29,13 +29,13 @@ TIME = "time"
 
 
 def in_order(stream: Stream, held: StateSpec, time: str) -> Stream:
-    """Return the stream in the order of `time`, batch by batch: what a batch emits is later than all before it.
+    """Return the stream in the order of `time`, batch by batch: a batch emits only tuples later than all before it.
 
-    Within a batch the next state sorts by itself: give its `partition_persist` order_by=[time]. The stream needs a
+    Within a batch the next state has to sort: give its `partition_persist` order_by=[time]. The stream needs a
     watermark; a tuple is held until the watermark has passed its time. One that comes after the watermark is emitted at
-    once, with the column `late` true (false in all others), since later ones may have been emitted already.
-    held: the state that holds tuples, its key the columns within which order matters; opaque, with value="jsonb" and no
-    ttl. Tuples without a time are left out.
+    once, with the column `late` true (false in all others), because later ones may have been emitted already.
+    held: the state that holds tuples; its key columns are those within which order matters; opaque, with value="jsonb"
+    and no ttl. Tuples without a time are left out.
     """
     check_can_hold(held)
     key = tuple(held.key)

@@ -1,10 +1,10 @@
 """Sessions: the events of a key with no pause of `gap` or more between them, exact for any order of arrival.
 
 A session is open, and can be looked up, until the watermark has passed its end plus the gap and the allowed lateness:
-from then on no event that is in time can join it. Until then one may, and may make one of two. It is closed once and
-never changed. An event that comes later cannot reopen it, so it starts a session of its own, or joins an open one, and
-is counted there as late. So no event is lost, and a session is exact for all events that came in time; one with later
-events may continue a session that was closed.
+after that no event that is in time can join it. Before that, an event may join it, or merge it with another one. It is
+closed once and then never changes. An event that comes later cannot reopen it, so it starts a new session or joins an
+open one, and is counted there as late. So no event is lost, and a session is exact for all events that came in time; a
+session with late events may continue one that was closed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +35,9 @@ def closed_sessions(
     The stream needs a watermark. open_sessions: the state of open sessions; opaque, with value="jsonb" and no ttl; its
     key is the session's. A session with late events may start at the same time as one that was closed before; add them
     up. Tuples without a time are left out.
-    allowed_lateness: how long after its end and the gap a session stays open, by the watermark. With the same bound on
-    the stream's own watermark, which keeps later events out, all sessions are exact. `late` counts the events behind
-    the watermark, allowed or not.
+    allowed_lateness: how long after its end and the gap a session stays open, by the watermark. If the stream's own
+    watermark has the same allowed_lateness, which leaves out later events, all sessions are exact. `late` counts the
+    events behind the watermark, allowed or not.
     """
     check_can_hold(open_sessions)
     key = tuple(open_sessions.key)
@@ -63,7 +63,7 @@ class Session:
 
 
 def merged(sessions: Iterable[Session], gap: timedelta) -> list[Session]:
-    """Return sessions with no two less than `gap` apart, in order; an event is a session of one."""
+    """Merge sessions that are less than `gap` apart, and return all in order; an event is a session of one."""
     found: list[Session] = []
     for session in sorted(sessions, key=lambda session: session.start):
         if found and session.start < after(found[-1].end, gap):

@@ -115,9 +115,9 @@ def test_a_locale_or_a_day_says_when_a_week_begins():
 def test_what_is_no_calendar_window_is_refused_where_it_is_declared():
     with pytest.raises(PipelineError, match="unit 'decade' is not day, week, month, quarter or year"):
         calendar("at", "decade")
-    with pytest.raises(PipelineError, match="zone 'Mars/Base' is unknown; write its name, as 'Europe/Berlin'"):
+    with pytest.raises(PipelineError, match="zone 'Mars/Base' is unknown; write its name, such as 'Europe/Berlin'"):
         calendar("at", "day", "Mars/Base")
-    with pytest.raises(PipelineError, match="week_starts 'german' is neither a day, as 'sunday', nor a locale"):
+    with pytest.raises(PipelineError, match="week_starts 'german' is neither a day, such as 'sunday', nor a locale"):
         calendar("at", "week", "UTC", "german")
 
 

@@ -109,5 +109,5 @@ class TestRefused:
             ask(counts(), asked("dog"))
 
     def test_arguments_as_a_pipeline_s_source(self, workspace):
-        with pytest.raises(PipelineError, match=r"Arguments feed no pipeline; give their stream to execute\(\)"):
+        with pytest.raises(PipelineError, match=r"Arguments cannot feed a pipeline; pass their stream to execute\(\)"):
             workspace.run(Pipeline("p", [counts().persistent_aggregate(TOTAL)]))

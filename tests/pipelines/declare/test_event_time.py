@@ -82,9 +82,9 @@ def test_an_interval_without_a_fixed_length_is_refused():
 def test_what_contradicts_itself_is_refused_where_it_is_declared():
     stream = Stream((), lambda context: None)
 
-    with pytest.raises(PipelineError, match="idle_after '0 seconds' must be longer than nothing"):
+    with pytest.raises(PipelineError, match="idle_after '0 seconds' must be longer than zero"):
         stream.with_watermark("at", "1 hour", idle_after="0 seconds")
     with pytest.raises(PipelineError, match="give drop_late or allowed_lateness, not both"):
         stream.with_watermark("at", "1 hour", drop_late=True, allowed_lateness="1 hour")
-    with pytest.raises(PipelineError, match=r"leaves nothing out as too late; call late\(\) on what"):
+    with pytest.raises(PipelineError, match=r"leaves nothing out as too late; call late\(\) on one"):
         stream.with_watermark("at", "1 hour").late()

@@ -158,25 +158,25 @@ class TestWhatIsRefused:
     def test_a_source_that_no_stream_reads(self):
         other = JsonFiles("profiles", schema="user string")
 
-        self.refused("no stream reads folder 'profiles'; give the object that Stream.read was given", bootstrap=[other])
+        self.refused("no stream reads folder 'profiles'; give the same object that Stream.read got", bootstrap=[other])
 
     def test_all_sources(self):
-        self.refused("names all sources, so none would wait", bootstrap=[VIEW_FILES, PROFILE_FILES])
+        self.refused("it names all sources, so none would wait", bootstrap=[VIEW_FILES, PROFILE_FILES])
 
     def test_a_source_without_end(self):
         rate = Rate(1)
 
-        self.refused("source Rate has no end to be read to", profiles=rate, bootstrap=[rate])
+        self.refused("source Rate has no end to read up to", profiles=rate, bootstrap=[rate])
 
     @pytest.mark.parametrize("views", [Rate(1), SparkSource("delta")], ids=str)
     def test_a_source_that_cannot_wait(self, views):
-        self.refused(f"{views} cannot wait; read it in a pipeline of its own", views=views)
+        self.refused(f"{views} cannot wait; read it in a separate pipeline", views=views)
 
     def test_the_rows_of_an_application(self):
         stream = Stream.given("user string")
         counted = stream.persistent_aggregate(StateSpec("n", measures={"n": Count()}))
 
-        with pytest.raises(PipelineError, match="bootstrap: rows that an application gives come in the order of its"):
+        with pytest.raises(PipelineError, match="bootstrap: an application's query decides the order of its"):
             Pipeline("n", [counted], bootstrap=list(stream.inputs))
 
     def test_a_stream_that_would_be_taken_for_idle(self):
@@ -185,5 +185,5 @@ class TestWhatIsRefused:
         known = Stream.read(PROFILE_FILES).group_by("user").persistent_aggregate(PROFILES)
         counted = timed.persistent_aggregate(StateSpec("n", measures={"n": Count()}))
 
-        with pytest.raises(PipelineError, match="bootstrap: a stream that waits would be taken for idle"):
+        with pytest.raises(PipelineError, match="bootstrap: a stream that waits would count as idle"):
             Pipeline("views", [known, counted], bootstrap=[PROFILE_FILES])

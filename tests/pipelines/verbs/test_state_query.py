@@ -96,7 +96,7 @@ def test_a_key_of_another_type_or_length_is_refused_at_the_start(workspace):
 
     with pytest.raises(PipelineError, match="key 'user' is bigint in the stream and text in the state"):
         workspace.run(asking(["user"]))
-    with pytest.raises(PipelineError, match="state 'profiles': asked by user, region, but its key is user"):
+    with pytest.raises(PipelineError, match="state 'profiles': queried by user, region, but its key is user"):
         workspace.run(asking(["user", "region"]))
     with pytest.raises(PipelineError, match="`account` cannot be resolved"):
         workspace.run(asking(["account"]))

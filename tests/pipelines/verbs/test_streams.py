@@ -42,7 +42,7 @@ def test_a_tuple_of_another_length_is_refused_with_the_declared_columns(workspac
     pair = lines.each(lambda line: [(line, 1)], ["line"], word="string")
     workspace.land("1.txt", "dog")
 
-    with pytest.raises(Exception, match=r"emitted \('dog', 1\), where a tuple of 1 was declared: word"):
+    with pytest.raises(Exception, match=r"emitted \('dog', 1\), but a tuple of 1 was declared: word"):
         workspace.run(Pipeline("p", [pair.group_by("word").persistent_aggregate(WORDS)]))
 
 
