@@ -1,7 +1,7 @@
-"""Batch input: what a micro-batch brings, as DataFrames, with its bad lines.
+"""Batch input: the events of a micro-batch as DataFrames, and its bad lines.
 
-Each source's events are counted on the way and those that cannot be read are sorted out; the frame of every stream is
-made once, however many states read it.
+Each source's events are counted while they are read, and those that cannot be read are set apart. The frame of every
+stream is made once, however many states read it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,12 +25,12 @@ from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.dead_letters.replay import RawLetter
 from tidegauge.state_backends.ledger.batch import Batch
 
-# Lines that may be bad however small the batch.
+# So many bad lines are accepted in any batch, because in a small batch a few are already a large share.
 TOLERATED_BAD_LINES = 10
 
 
 class SourceEvents:
-    """What one source brought; counted by the job that reads it first."""
+    """The events of one source, counted by the first job that reads them."""
 
     def __init__(self, source: Source, parsed: Parsed) -> None:
         self.source = source
@@ -83,14 +83,14 @@ class BatchInput:
 
     @property
     def rows(self) -> int:
-        """Everything that came, good and bad. Known once every source has been read.
+        """How many rows came, good and bad. Known once every source has been read.
 
-        Dead letters were counted when they came, and are not counted again: a reprocess reads them once.
+        Replayed dead letters are not included, because they were counted when they came; a reprocess reads them once.
         """
         return sum(part.rows for part in self._parts)
 
     def check_first(self, frames: Frames) -> None:
-        """Read and count before any write, where writes could not be reverted or several states read a source.
+        """Cache what is read more than once. With a watermark, or writes that cannot be reverted, also read and check all.
 
         Raises BadInputError.
         """
@@ -104,20 +104,20 @@ class BatchInput:
             self.check()
 
     def check(self) -> None:
-        """Raise BadInputError where too large a share cannot be read or breaks a rule."""
+        """Raise BadInputError if too large a share cannot be read or breaks a rule."""
         for part in self._parts:
             rejected = self._rejected(part.source)
             if part.bad + rejected > max(TOLERATED_BAD_LINES, part.source.max_bad_share * part.rows):
                 raise BadInputError(self._too_bad(part, rejected))
 
     def dead_letters(self) -> Iterator[tuple[int, Iterator[DeadLetter]]]:
-        """Yield what could not be read or breaks a rule, per source that has any, with the source's place."""
+        """Yield the dead letters of each source that has any, with the source's place."""
         for place, part in enumerate(self._parts):
             if part.bad or self._rejected(part.source):
                 yield place, self._letters(part)
 
     def failed_again(self) -> list[tuple[int, str]]:
-        """Return the replayed dead letters that cannot be read now either, or break a rule, with the reason."""
+        """Return the replayed dead letters that still cannot be read, or break a rule, with the reason."""
         failed = [failed for again in self._replayed for failed in again.failed()]
         return failed + [rejected for _, again in self._rejected_again for rejected in again]
 
@@ -150,7 +150,7 @@ class BatchInput:
 
     @property
     def _must_come_first(self) -> bool:
-        # Only opaque rows can be reverted, and a watermark is known only when all times have been seen.
+        # Because only opaque rows can be reverted, and a watermark is known only once all times have been seen.
         revertible = all(spec.kind == "opaque" for spec in self._pipeline.specs) and not self._pipeline.stores
         return bool(self._pipeline.watermarked) or not revertible
 
@@ -161,8 +161,8 @@ class BatchInput:
         if rejected:
             counted += f" and {rejected} break a rule"
         return (
-            f"pipeline {self._batch.pipeline!r}: {counted}, more than the share of {part.source.max_bad_share}; the "
-            f"first: {example.source!r}{line}: {example.reason}; correct the input"
+            f"pipeline {self._batch.pipeline!r}: {counted}, more than the allowed share of "
+            f"{part.source.max_bad_share}; the first: {example.source!r}{line}: {example.reason}; correct the input"
             f"{' or the rule,' if rejected else ''} or raise max_bad_share"
         )
 

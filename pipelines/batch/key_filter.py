@@ -1,7 +1,7 @@
-"""Key filter: keeps what cannot be stored out of a state, as dead letters.
+"""Key filter: turns groups that a state cannot store into dead letters.
 
-Groups whose key cannot be stored (a null part, a NUL character, a time out of range, too many bytes) are rare, and one
-of them in a COPY would stop the pipeline. So they are filtered out by column, without Python per row.
+Groups whose key cannot be stored (a null part, a NUL character, a time out of range, too many bytes) are rare, but one
+of them in a COPY would stop the pipeline. They are filtered out column by column, so that no Python runs per row.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,7 @@ def _outside(bounds: tuple[int, int], integers: pa.DataType) -> Callable[[pa.Arr
     return is_outside
 
 
-# Key type to what may be wrong with a value of it, and the reason to give.
+# Key type to a check for values that cannot be stored, and the reason that the dead letter gives.
 FAULTS: dict[str, tuple[Callable[[pa.Array], pa.BooleanArray], str]] = {
     "text": (lambda column: pc.match_substring(column, "\0"), "holds a NUL character"),
     "timestamptz": (_outside(MICROSECONDS, pa.int64()), "is outside the years 1 to 9999"),
@@ -44,10 +44,10 @@ FAULTS: dict[str, tuple[Callable[[pa.Array], pa.BooleanArray], str]] = {
 
 
 class KeyFilter:
-    """Filters the Arrow batches of one partition; `letters` holds the invalid groups of those that passed.
+    """Filters the Arrow batches of one partition. `letters`: the invalid groups of the batches filtered so far.
 
-    misfits: how many events were grouped apart, as they do not fit (see misfits.py).
-    partials: whether the batches are partial aggregates, whose totals may be out of range; else tuples of any columns.
+    misfits: how many events were grouped separately because they do not fit (see misfits.py).
+    partials: whether the batches are partial aggregates, whose totals may be out of range; if not, they are tuples.
     """
 
     def __init__(self, spec: StateSpec, *, partials: bool) -> None:
@@ -104,7 +104,7 @@ class KeyFilter:
 
 
 def _readable(groups: pa.RecordBatch) -> list[dict[str, object]]:
-    """Return the groups as dicts; times that Python cannot hold as the numbers that Arrow stores."""
+    """Return the groups as dicts, times as the numbers that Arrow stores, because Python cannot hold all of them."""
     for place, column in enumerate(groups.schema):
         if pa.types.is_temporal(column.type):
             numbers = pc.cast(groups[place], pa.int64() if pa.types.is_timestamp(column.type) else pa.int32())

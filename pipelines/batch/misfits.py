@@ -1,9 +1,9 @@
-"""Misfits: events that a state cannot take, since a measure would change a value of theirs.
+"""Misfits: events that a state cannot take because a measure would change one of their values.
 
-A number with more places than are kept, one that is out of range, a NaN in a total. Such an event is left out of the
-whole state, so that its measures stay comparable, and is a dead letter. A column that already has the measure's type
-needs no check but that of NaN. What is left is grouped apart with the same aggregation, so that good events pay next to
-nothing; the events themselves are looked up only where a batch has any.
+Examples are a number with more places than the measure keeps, a number out of range, and a NaN in a total. Such an
+event becomes a dead letter and is left out of the whole state, so that its measures stay comparable. A column that
+already has the measure's type is only checked for NaN. Misfits are grouped separately by the same aggregation, so that
+good events pay next to nothing; the events themselves are looked up only if a batch has misfits.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Check(NamedTuple):
 
 
 def misfit(aggregate: PersistentAggregate, events: DataFrame) -> Column | None:
-    """Return the condition that an event is a misfit; None where no event can be."""
+    """Return the condition under which an event is a misfit; None if no event can be one."""
     checks = _checks(aggregate, events)
     return F.coalesce(reduce(or_, (check.fails for check in checks)), F.lit(False)) if checks else None
 
@@ -54,9 +54,7 @@ def misfit_letters(aggregate: PersistentAggregate, events: DataFrame) -> Iterato
 
 def _reason(check: Check) -> Column:
     value = F.coalesce(F.substring(F.col(quoted(check.reads.column)).cast("string"), 1, 60), F.lit("null"))
-    return F.concat(
-        F.lit(f"measure {check.measure}: {check.reads.column} is no {check.reads.type} that it takes: "), value
-    )
+    return F.concat(F.lit(f"measure {check.measure}: {check.reads.column} does not fit {check.reads.type}: "), value)
 
 
 def _checks(aggregate: PersistentAggregate, events: DataFrame) -> list[Check]:
@@ -72,7 +70,7 @@ def _checks(aggregate: PersistentAggregate, events: DataFrame) -> list[Check]:
 
 
 def _check_type(at: str, aggregator: Aggregator, reads: Input, given: DataType) -> None:
-    """Raise PipelineError where a measure without a type reads a column whose values its default may not hold."""
+    """Raise PipelineError if a measure without a type reads a column whose values its default type may not hold."""
     if reads.is_given or _is_held(aggregator, reads, given):
         return
     is_total = bool(getattr(aggregator, "totals", ()))
@@ -84,13 +82,13 @@ def _check_type(at: str, aggregator: Aggregator, reads: Input, given: DataType) 
         )
     if is_total and isinstance(given, DecimalType):
         raise PipelineError(
-            f"{at} {given.simpleString()}, which has more digits than {reads.type} keeps; say how many, as "
+            f"{at} {given.simpleString()}, which has more digits than {reads.type} keeps; give the digits: "
             f"{_call(aggregator, f'numeric(38, {given.scale})')}"
         )
     if is_total:
         raise PipelineError(f"{at} {given.simpleString()}; declare it as a number, or convert it in each()")
     fitting = _fitting_type(given)
-    way_out = f"give it one, as {_call(aggregator, fitting)}" if fitting else "convert it in each() and give a type"
+    way_out = f"give it one: {_call(aggregator, fitting)}" if fitting else "convert it in each() and give a type"
     raise PipelineError(f"{at} {given.simpleString()}, whose values {reads.type} may not hold; {way_out}")
 
 
@@ -99,7 +97,7 @@ def _is_held(aggregator: Aggregator, reads: Input, given: DataType) -> bool:
     wanted = data_type(spark_type(reads.type))
     is_rounded = isinstance(wanted, DoubleType) and isinstance(given, LongType | DecimalType)
     if is_rounded and not getattr(aggregator, "totals", ()):
-        return False  # a value comes back as it was; a mean is rounded in any case
+        return False  # because readers must get a value back as it was; a mean is rounded in any case
     return given == wanted or _is_wider(given, wanted)
 
 
@@ -111,7 +109,7 @@ def _fitting_type(given: DataType) -> str | None:
 
 
 def _call(aggregator: Aggregator, sql_type: str) -> str:
-    """Return the declaration of a measure with a type, as `Last('plan', by='at', type='text')`."""
+    """Return the declaration of a measure with a type, such as `Last('plan', by='at', type='text')`."""
     column, *others = (aggregator.arguments() | {"type": sql_type}).items()
     return f"{type(aggregator).__name__}({column[1]!r}, {', '.join(f'{name}={value!r}' for name, value in others)})"
 
@@ -123,12 +121,12 @@ def _misfit(value: Column, given: DataType, reads: Input) -> Column | None:
     if reads.type in FITS:
         faults.append(~F.expr(FITS[reads.type].format(f"try_cast({quoted(reads.column)} as {wanted.simpleString()})")))
     if reads.largest is not None and isinstance(wanted, DoubleType) and not isinstance(given, EXACT_NUMBERS):
-        faults.append(F.abs(read) > F.lit(reads.largest))  # true of a NaN, as it is the largest
+        faults.append(F.abs(read) > F.lit(reads.largest))  # also true for NaN, the largest double
     return value.isNotNull() & reduce(or_, (F.coalesce(fault, F.lit(False)) for fault in faults)) if faults else None
 
 
 def _changed(value: Column, read: Column, given: DataType, wanted: DataType) -> Iterator[Column]:
-    """Yield the conditions that a cast changes the value. Doubles and texts are made of others as well as they can."""
+    """Yield the conditions under which a cast changes the value. A number may become a double, anything a text."""
     if given == wanted or isinstance(wanted, StringType) or _is_wider(given, wanted):
         return
     yield read.isNull()

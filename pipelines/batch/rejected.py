@@ -1,8 +1,8 @@
-"""Rejected events: stops a batch of which a state rejects too large a share, before the batch is committed.
+"""Rejected events: stops a batch before it is committed if a state rejects too large a share of its events.
 
-A state rejects misfits (see misfits.py) and groups whose key or total it cannot store (see key_filter.py). Few of them
-are dead letters beside a state that is right; many mean that the declaration is wrong, and that the state lacks most of
-its events. What a source cannot read is checked by batch_input.py, and what came too late was left out on purpose.
+A state rejects misfits (see misfits.py) and groups whose key or total it cannot store (see key_filter.py). A few of
+them become dead letters and the state is still right. Many mean that the declaration is wrong and the state lacks most
+of its events. Input that cannot be read is checked in input.py; late tuples are left out on purpose.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from tidegauge.state_backends.ledger.batch import Batch
 def check_rejected(
     conn: psycopg.Connection, pipeline: Pipeline, batch: Batch, frames: Frames, written: Mapping[str, Written]
 ) -> None:
-    """Raise BadInputError where a state has rejected a larger share of its events than its sources allow.
+    """Raise BadInputError if a state has rejected a larger share of its events than its sources allow.
 
     written: what the tasks did, by state. A group that cannot be stored counts as one event, however many it has.
     """
@@ -31,22 +31,22 @@ def check_rejected(
         part = written[fed.name]
         rejected = part.misfits + part.invalid
         share = max(source.max_bad_share for source in pipeline.sources_of(fed))
-        # Events are counted only where they may be too few, because that reads the batch again. Each key that was
-        # written had one at least.
+        # Each key that was written had at least one event. Events are counted only if these do not already prove that
+        # there were enough, because counting reads the batch again.
         if rejected <= max(TOLERATED_BAD_LINES, share * (part.keys + rejected)):
             continue
         events = frames.of(fed.stream).count()
         if rejected > share * events:
             raise BadInputError(
                 f"pipeline {pipeline.name!r}: state {fed.name!r} rejects {rejected} of {events} events of batch "
-                f"{batch.txid}, more than the share of {share}; the first: "
+                f"{batch.txid}, more than the allowed share of {share}; the first: "
                 f"{_first_reason(conn, batch, fed, frames, part)}; correct the declaration or the input, leave such "
-                "events out by where(), or raise max_bad_share of the source"
+                "events out with where(), or raise max_bad_share of the source"
             )
 
 
 def _first_reason(conn: psycopg.Connection, batch: Batch, fed: FedState, frames: Frames, part: Written) -> str:
-    # The driver writes misfits, and has not yet; tasks have written the groups.
+    # Misfits are looked up, because the driver writes them only after this check; tasks have written the groups.
     if part.misfits and isinstance(fed, PersistentAggregate):
         return next(misfit_letters(fed, frames.of(fed.stream))).reason
     letters = rejected_letters(conn, batch.pipeline, [batch.txid], fed.name)

@@ -27,7 +27,7 @@ class Reader(Protocol):
 class Replayed:
     """Dead letters of one place that a batch reads again, from their records.
 
-    source: the one at that place; None if there is none now. reader: of these records; None if it has none.
+    source: the one at that place; None if there is none now. reader: reads these records; None if the source cannot.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Replayed:
                 self._parsed = self._parse(self._readable)
 
     def joined(self, events: DataFrame, *, few: bool) -> DataFrame:
-        """Return the source's events with those that can be read now."""
+        """Return the source's events together with the letters' events that can be read now."""
         if self._parsed is None:
             return events
         good = self._parsed.good()
@@ -53,7 +53,7 @@ class Replayed:
         return joined.coalesce(1) if few else joined
 
     def failed(self) -> list[tuple[int, str]]:
-        """Return the letters that cannot be read now either, with the reason."""
+        """Return the letters that still cannot be read, with the reason."""
         found = [
             (letter.id, f"its source is no longer at place {letter.place} of the pipeline")
             for letter in self._letters
@@ -61,7 +61,7 @@ class Replayed:
         ]
         if self._parsed is None or self._reader is None:
             return found
-        # Each record is parsed by itself, so equal ones fail alike.
+        # Letters are matched by their record, because each record is parsed by itself and equal ones fail alike.
         reasons = {_canonical(bad.record): bad.reason for bad in self._reader.dead_letters(self._parsed.rows)}
         texts = ((letter.id, _canonical(letter.record)) for letter in self._readable)
         return found + [(number, reasons[text]) for number, text in texts if text in reasons]
@@ -70,7 +70,7 @@ class Replayed:
         """Return the letters that can be read now and break a rule, with the reason."""
         if self._parsed is None:
             return []
-        # Rows are looked at one by one, so equal ones break a rule alike.
+        # Letters are matched by their row, because a rule looks at each row by itself and equal ones break it alike.
         texts = {text for (text,) in ruled_out.rows(self._parsed.good()).collect()}
         if not texts:
             return []
@@ -86,7 +86,7 @@ class Replayed:
         rows = _row_texts(self._parse(self._readable))
         if len(rows) == len(self._readable):
             return rows
-        # Of some record there is no row, and only by itself does each record say whether it is that one.
+        # Some record has no row. Each one is parsed alone to find out which, because rows do not name their record.
         return [next(iter(_row_texts(self._parse([letter]))), None) for letter in self._readable]
 
 

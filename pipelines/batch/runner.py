@@ -1,4 +1,4 @@
-"""Batch: takes each micro-batch through the ledger: a txid, revert if this is a retry, the states, commit."""
+"""Batch runner: takes each micro-batch through the ledger: begin, revert if this is a retry, feed, commit."""
 
 import logging
 import time
@@ -37,23 +37,23 @@ from tidegauge.state_backends.protocols import BackendSession
 from tidegauge.state_backends.schema.catalog import Catalog
 from tidegauge.state_backends.schema.feeding import take_back_feeding
 
-# Rows of the batch before, below which one task reads the batch and writes all states: shuffles and further tasks cost
-# 0.3 s in all. Four states of flights, medians in s, by one task and by two: 10,000 rows 0.51 and 0.87, 30,000 0.80 and
-# 1.05, 100,000 1.9 and 1.6. A wrong guess costs the time of one batch.
+# If the previous batch had fewer rows, one task reads the batch and writes all states, because shuffles and further
+# tasks cost 0.3 s in all. Four states of flights, medians in s, with one task and with two: 10,000 rows 0.51 and 0.87,
+# 30,000 0.80 and 1.05, 100,000 1.9 and 1.6. A wrong guess slows down one batch.
 FEW_ROWS = 25_000
 
-# Parts of the input that one task may read, of at most 128 MB each: what bounds that time where a source gives a batch
-# without limit, as files do.
+# Parts of the input that one task may read, of at most 128 MB each. This bounds its time, because a source such as
+# files may give a batch without a limit.
 FEW_PARTS = 16
 
-# Python workers that a task may need one after the other, each of which may come to write.
+# Python workers that one task may use in turn; each may come to write, and then keep a connection.
 WORKERS_PER_TASK = 2
 
-# The figures of a batch that its line in the log has.
+# The figures in the log line of a batch.
 LOGGED_FIGURES = ("rows_in", "dead_letters", "late", "dropped")
 
-# The part of a state's dead letters that the driver writes; those of tasks count from 0. Without a state, those of
-# sources count from 0, and those of streams that leave out late tuples down from -1.
+# Dead letters are stored by part, so that a task that runs again replaces its own. A state's letters: part -1 from the
+# driver, 0, 1, .. from tasks. Letters without a state: 0, 1, .. from sources, -1, -2, .. from cutoffs of late tuples.
 DRIVER_PART = LATE_PARTS = -1
 
 logger = logging.getLogger(__name__)
@@ -69,9 +69,9 @@ class _Late(NamedTuple):
 class BatchRunner:
     """Runs micro-batches of one pipeline. Give it to Spark's foreachBatch.
 
-    conn: the driver's connection in autocommit mode, which it alone uses meanwhile; its ledger has been acquired.
+    conn: the driver's connection in autocommit mode, used by nothing else meanwhile; its ledger has been acquired.
     dsn: where executors connect to. shadow: feed the shadows of the states.
-    newest_event: the latest event time of the last batch; None where it has none.
+    newest_event: the latest event time of the last batch; None if it has none.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class BatchRunner:
         self._rows_before = FEW_ROWS
         self.newest_event: datetime | None = None
         self._planned: dict[Hashable, SinkPlan] = {}
-        # Every state the catalog knows: one that is no longer fed still says which batch it shows, and a failed attempt
-        # may have run with more of them than this one has.
+        # Every state in the catalog, because one that is no longer fed still says which batch it shows, and a failed
+        # attempt may have fed states that are no longer declared.
         catalog = Catalog(conn)
         self._known = catalog.shadow_specs(ledger.pipeline) if shadow else catalog.specs(ledger.pipeline)
         declared = {spec.name: spec.measures for spec in pipeline.specs}
@@ -106,15 +106,16 @@ class BatchRunner:
             for spec in self._known
             if spec.name in declared
         }
-        # Only opaque rows can be reverted, and no store of the user's own.
+        # Only opaque rows can be reverted; a store of the user's own cannot.
         kinds = [f"state {spec.name}" for spec in self._known if spec.kind != "opaque"]
         self._irreversible = (*kinds, *(f"store {type(store).__name__}" for store in pipeline.stores))
-        # Only a driver that starts begins or drops a changelog, and this one has started.
+        # Read once, because changelogs begin and end only when a driver starts.
         self._logged = frozenset(spec.name for spec in self._known if spec.changelog)
 
     def run(self, frame: DataFrame, batch_id: int) -> Batch | None:
-        """Apply one micro-batch and commit it. Returns the batch, or None where it had been committed before."""
+        """Apply one micro-batch and commit it. Returns the batch, or None if it was already committed."""
         source = self.pipeline.source
+        # Before the ledger relies on the plan, because a power cut can take a plan that is not on disk.
         self._disk.sync()
         batch = self._ledger.begin(
             batch_id,
@@ -138,16 +139,18 @@ class BatchRunner:
     def _run(self, frame: DataFrame, batch: Batch) -> None:
         started = time.monotonic()
         sessions = self._sessions(batch)
-        # Before anything is reverted or written: what an older attempt has in flight is refused from here on.
+        # Before anything is reverted or written, so that writes of an older attempt that are in flight are refused.
         for session in sessions:
             session.admit()
         if batch.is_retry:
             self._revert(batch, sessions)
         figures = self._apply(frame, batch)
         keys = figures["keys_written"]
+        # Before the commit, so that a batch whose writes a store has lost is not committed.
         for spec, session in zip(self._known, sessions, strict=True):
             session.check(keys.get(spec.name))
         self._ledger.commit(batch, **figures)
+        # After the commit, so that readers see no batch that may still be reverted.
         for spec, session in zip(self._known, sessions, strict=True):
             session.publish(keys.get(spec.name))
         logged = {name: figures[name] for name in LOGGED_FIGURES}
@@ -186,7 +189,7 @@ class BatchRunner:
             frames.reach(context)
             written = self._feed(frames, context)
             batch_input.check()
-            if not self._irreversible:  # after a stop, what was written must be reverted
+            if not self._irreversible:  # because stopping here means that the writes must be reverted
                 check_rejected(self._conn, self.pipeline, batch, frames, written)
             letters = self._write_dead_letters(batch_input, batch)
             letters += self._write_misfits(frames, written, batch)
@@ -220,7 +223,7 @@ class BatchRunner:
         return self._rows_before < FEW_ROWS
 
     def _plans(self, writers: int) -> Iterator[SinkPlan]:
-        """Yield how the states are fed, those of one level side by side as far as there are connections."""
+        """Yield the plans that feed the states; those of one level are fed together as far as there are connections."""
         for level in self.pipeline.levels:
             for states, partitions in rounds(level, writers):
                 plan = SinkPlan(states, partitions, self._is_small)
@@ -235,7 +238,7 @@ class BatchRunner:
         return letters
 
     def _letters_to_replay(self, batch: Batch) -> list[RawLetter]:
-        # Nearly always none are waiting, and a batch asks once. A retry has those that its first attempt took.
+        # Asked first, because letters rarely wait. A retry always takes, because its first attempt may have taken some.
         if not batch.is_retry and not dead_letter_replay.are_waiting(self._conn, batch.pipeline):
             return []
         with self._conn.transaction():
@@ -249,7 +252,7 @@ class BatchRunner:
                 dead_letter_replay.put_back(self._conn, failed)
 
     def _late_tuples(self, frames: Frames, batch: Batch) -> _Late:
-        """Count what streams leave out as too late; what no stream of the pipeline reads is kept as dead letters."""
+        """Count the tuples that streams leave out as late; those that no stream reads become dead letters."""
         dropped = letters = 0
         for place, stream in enumerate(self.pipeline.cutoffs):
             late = frames.of(stream.late())

@@ -1,7 +1,7 @@
 """Sink: feeds the states of a batch, those of one level in one Spark job.
 
-A small batch mostly waits for Spark to plan and to schedule, so one job feeds all states: each row travels as a struct
-in the column of its state (see sink_plan.py).
+One job feeds all of them, because a small batch mostly waits for Spark to plan and to schedule jobs. Each row travels
+as a struct in the column of its state (see sink_plan.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,9 +46,9 @@ class Written:
 
 
 class SinkJob:
-    """The job over several states, and its results. Raises on use what the tasks raised, wrapped by Spark.
+    """The job that feeds several states, and its results. Reading them raises the tasks' errors, wrapped by Spark.
 
-    rows: what the tasks are given. tasks: of each state. emits: the columns of its new values, if a stream reads them.
+    rows: the tasks' input. tasks: one per state. emits: the columns of each state's new values, if a stream reads them.
     keep: caches a frame until the batch has ended (see Frames).
     """
 
@@ -63,9 +63,9 @@ class SinkJob:
         self._results = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
         self._emits = any(emits)
         if self._emits:
-            # The tasks must not run again for each state that reads the new values, nor for the dead letters of such a
-            # state. Nor where one query reads those of two states: of such a query, Spark may take one part for other
-            # rows than those that it keeps.
+            # Cached, so that the tasks do not run again for each state that reads the new values, nor for its dead
+            # letters. Read as the rows of a new frame, because in a query over the new values of two states, Spark may
+            # not recognize one of them as the cached rows.
             kept = keep(self._results)
             self._results = in_session(kept.select("*"), kept.sparkSession)
 
@@ -131,7 +131,7 @@ def _result(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def task_for(fed: FedState, context: BatchContext, *, emits: bool) -> Task:
-    """Return what those tasks do. emits: whether a stream reads the new values."""
+    """Return the task that writes a state. emits: whether a stream reads the new values."""
     if isinstance(fed, PersistentAggregate):
         emitted = arrow_schema(emitted_columns(fed)) if emits else None
         return MergeTask(fed.spec, context, emitted, fed.stream.retracts)

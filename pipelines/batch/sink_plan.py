@@ -1,8 +1,8 @@
-"""Sink plan: what the tasks of states are given, as one query that is written once and run for every batch.
+"""Sink plan: the input of the tasks of states, as one query that is written once and run for every batch.
 
 Groups give partial aggregates: one row per key, with key columns and partial aggregates named and typed as the state's.
-An updater gets the tuples by key. Spark analyses one text of SQL in a fraction of the time in which the same query is
-built by calls from Python, each of which is a message to another process.
+An updater gets the tuples by key. The query is one SQL text, because building it by calls from Python takes several
+times as long: each call is a message to another process.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,16 +29,16 @@ from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
 COUNT = "_count"
 VIEW = "tidegauge_events"
 
-# Keys whose timers fire in one batch, at most: they pass through the driver's memory.
+# The most timers that fire in one batch, because their keys pass through the driver's memory.
 MAX_WOKEN = 100_000
 WOKEN = "woken"
 
 
 @dataclass
 class SinkPlan:
-    """What the tasks of some states are given, as one query over views of what the states read.
+    """The input of the tasks of some states, as one query over views of the frames that the states read.
 
-    partitions: how many tasks write a state, at most. few: whether one task writes all of them.
+    partitions: how many tasks may write a state. few: whether one task writes all states.
     """
 
     states: Sequence[FedState]
@@ -49,7 +49,7 @@ class SinkPlan:
 
     def rows(self, frames: Frames, context: BatchContext) -> DataFrame:
         """Return the rows of all states, each as a struct in the column of its state; of one state as they are."""
-        # Spark is asked for the types of the events once: they are those of every batch.
+        # Made once, because this asks Spark for the types of the events, which are the same in every batch.
         self._partials = self._partials or {
             fed: PartialAggregates.over(frames.of(fed.stream), fed, f"{MISFITS}_{place}")
             for place, fed in enumerate(self.states)
@@ -86,10 +86,10 @@ class SinkPlan:
             self._partials[fed].sql(view) if fed in self._partials else f"SELECT * FROM {view}"
             for fed, view in zip(self.states, views, strict=True)
         ]
-        # A task of each partition holds a connection.
+        # Because the task of each partition holds a connection.
         if not self.few and most_tasks(spark) > self.partitions:
             texts = [_coalesced(text, self.partitions) for text in texts]
-        # One state needs no struct, which takes a tenth of the time of a large batch.
+        # A single state gets no struct, because making structs takes a tenth of the time of a large batch.
         if len(texts) > 1:
             types = [sql_of_type(spark.sql(text).schema) for text in texts]
             texts = [" UNION ALL ".join(_as_struct(place, text, types) for place, text in enumerate(texts))]
@@ -98,11 +98,11 @@ class SinkPlan:
 
 @contextmanager
 def _named(names: Mapping[DataFrame, str]) -> Iterator[None]:
-    """Let queries read frames by name, within the block.
+    """Let queries read frames by name within the block.
 
-    No longer: Spark copies the session, with what it names, for each frame that it caches. Each batch's copy would keep
-    the plans of the batch before, whose copy keeps those of the one before that. The views are taken from the catalog
-    itself, because `dropTempView` also drops what is cached of their rows, and tasks would run again for each reader.
+    The names are dropped then, because Spark copies the session with its names for each frame that it caches: each
+    batch's copy would keep the plans of the batch before, whose copy keeps those of the one before that. They are
+    dropped in the catalog itself, because `dropTempView` also drops cached rows, and tasks would run again.
     """
     for frame, name in names.items():
         frame.createOrReplaceTempView(name)
@@ -126,9 +126,9 @@ def _as_struct(place: int, text: str, types: Sequence[str]) -> str:
 class PartialAggregates:
     """The query for one row per key of a state: key columns and partial aggregates, named and typed as the state's.
 
-    Rows come in key order within each partition where Python folds them, since its tasks lock rows before they fold.
-    With misfits, which form groups of their own, of which only their number counts, in the column MISFITS.
-    misfits: the name of the column of the events that holds `is_misfit`; that is None where no event can be one.
+    If Python folds the rows, they come in key order within a partition, because its tasks lock rows before they fold.
+    Misfits form groups of their own, which only give their number, in the column MISFITS.
+    misfits: the column of the events that holds `is_misfit`. is_misfit: None if no event can be a misfit.
     """
 
     aggregate: PersistentAggregate
@@ -137,7 +137,7 @@ class PartialAggregates:
 
     @classmethod
     def over(cls, events: DataFrame, aggregate: PersistentAggregate, misfits: str = MISFITS) -> "PartialAggregates":
-        """Return the query for events of these types. Raises PipelineError where the sign of retracted ones is gone."""
+        """Return the query for events of these types. Raises PipelineError if retracted events have lost their sign."""
         if aggregate.stream.retracts:
             check_sign(events)
         return cls(aggregate, misfits, misfit(aggregate, events))
@@ -156,7 +156,7 @@ class PartialAggregates:
             keys.append(f"{self.misfits} AS {MISFITS}")
             partials.append(f"count(1) AS {COUNT}")
             chosen.append(f"CASE WHEN {MISFITS} THEN {COUNT} END AS {MISFITS}")
-        # By number: an expression may read a column that has the name of a key.
+        # By number, because an expression may read a column that has the name of a key.
         grouping = f" GROUP BY {', '.join(map(str, range(1, len(keys) + 1)))}" if keys else ""
         order = "" if spec.folds_in_sql or not spec.key else f" SORT BY {', '.join(map(quoted, spec.key))}"
         return f"SELECT {', '.join(chosen)} FROM (SELECT {', '.join(keys + partials)} FROM {view}{grouping}){order}"
@@ -176,19 +176,19 @@ def partial_aggregates(events: DataFrame, aggregate: PersistentAggregate) -> Dat
 
 
 def rows_for(fed: FedState, events: DataFrame, context: BatchContext) -> DataFrame:
-    """Return what the tasks of a state are given."""
+    """Return the input of the tasks of a state."""
     if isinstance(fed, PersistentAggregate):
         return partial_aggregates(events, fed)
     return tuples_for(fed, events, context)
 
 
 def tuples_for(fed: PartitionPersist, events: DataFrame, context: BatchContext) -> DataFrame:
-    """Return what the tasks of an updater are given."""
+    """Return the input of the tasks of an updater."""
     return tuples_by_key(events, fed, context) if fed.spec else events
 
 
 def tuples_by_key(events: DataFrame, fed: PartitionPersist, context: BatchContext) -> DataFrame:
-    """Return the tuples with the key typed as the state's, those of a key together and in the order asked for.
+    """Return the tuples with the key typed as the state's, those of a key together and in the declared order.
 
     Raises PipelineError for a key column or an order that the stream lacks.
     """
@@ -220,7 +220,7 @@ def _with_woken(tuples: DataFrame, spec: StateSpec, due: str, context: BatchCont
 
 
 def _due_keys(spec: StateSpec, due: str, context: BatchContext) -> list[tuple[Any, ...]]:
-    """Return the keys whose timers fire. No task has written yet, so the rows that stand there are committed."""
+    """Return the keys whose timers fire. The rows read are committed ones, because no task has written yet."""
     assert context.watermark is not None
     with connect(context.dsn, f"{context.batch.pipeline} {spec.name} timers") as conn:
         keys = context.session(conn, spec).due_keys(due, context.watermark, MAX_WOKEN)

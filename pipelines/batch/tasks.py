@@ -1,7 +1,7 @@
 """Tasks: what an executor does to states with the tuples of one partition.
 
-A task writes under the ledger's row, or under the guard of the state's own store. All states that are in the ledger's
-database are one transaction of it: a commit waits for the disk, and empties every temporary table of the session.
+A task writes while it holds the ledger's row, or under the guard of the state's own store. It writes all states in the
+ledger's database in one transaction, because a commit waits for the disk and empties the session's temporary tables.
 """
 
 import math
@@ -64,7 +64,7 @@ class _SpecTask:
 
 @dataclass(frozen=True)
 class MergeTask(_SpecTask):
-    """Folds partial aggregates into a state. emits: the schema of the new values, None where no stream reads them.
+    """Folds partial aggregates into a state. emits: the schema of the new values, None if no stream reads them.
 
     retracts: whether rows are taken away from the state.
     """
@@ -148,7 +148,7 @@ Task = MergeTask | UpdateTask | StoreTask
 def written(tasks: Sequence[Task], rows: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, Done]]:
     """Run the tasks of the states that have rows in one partition; yield what each did, once it is committed.
 
-    rows: the place of a state in `tasks`, and rows of it; those of a state come one after the other.
+    rows: pairs of a state's place in `tasks` and some of its rows; those of a state come one after the other.
     """
     states = groupby(rows, key=itemgetter(0))
     for _, together in groupby(states, key=lambda state: tasks[state[0]].in_ledger):
@@ -163,9 +163,9 @@ def written(tasks: Sequence[Task], rows: Iterable[tuple[int, pa.RecordBatch]]) -
 
 @contextmanager
 def _writer(task: Task) -> Iterator[psycopg.Connection]:
-    """Lend the connection with which this task writes, and others after it; in a transaction if they share one.
+    """Lend the connection for this task and those that share it; in a transaction if they write the ledger's database.
 
-    Another store's task must find none: it commits what it logs before it puts rows.
+    A task of another store must find no open transaction, because it commits its changelog before it writes rows.
     """
     context = task.context
     name = f"{context.batch.pipeline} {task.name} {context.batch.txid}"
@@ -175,7 +175,7 @@ def _writer(task: Task) -> Iterator[psycopg.Connection]:
 
 
 def _with_one_nan(tuples: list[dict[str, Any]], spec: StateSpec) -> list[dict[str, Any]]:
-    """Give all tuples with a NaN in the key the same object."""
+    """Give all tuples with a NaN in the key the same object, because two NaN objects are not equal as keys."""
     for name in spec.double_keys:
         for row in tuples:
             if row[name] != row[name]:
@@ -184,7 +184,7 @@ def _with_one_nan(tuples: list[dict[str, Any]], spec: StateSpec) -> list[dict[st
 
 
 class TaskState:
-    """A map state within one batch, whose writes are for the keys that this task was given. See BatchState."""
+    """A map state within one batch that accepts writes only for the keys of this task. See BatchState."""
 
     def __init__(self, counts: BatchMap, spec: StateSpec, context: BatchContext) -> None:
         self.txid = context.batch.txid
@@ -240,7 +240,7 @@ class _Carrying:
 
 
 def _with_unfed(batches: Iterable[pa.RecordBatch], spec: StateSpec) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with a column of nulls, which every fold takes as nothing, for each measure that is not fed."""
+    """Yield the batches with a column of nulls, which every fold ignores, for each measure that is not fed."""
     for batch in batches:
         for name in spec.partial_columns:
             if name not in batch.schema.names:
@@ -266,7 +266,7 @@ class _Collector:
 def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in the same order, all rows of a key in one batch.
 
-    An updater must have seen everything that the batch brings of a key; Arrow's size limit may have split it.
+    An updater must get all tuples of a key in one call, but Arrow's size limit may have split them.
     batches: with the rows of a key next to each other. The last key of each is held back until another one comes.
     """
     held: list[pa.RecordBatch] = []
@@ -286,7 +286,7 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterato
 
 
 def _key(batch: pa.RecordBatch, row: int, key: Sequence[str]) -> str:
-    # As text, in which a NaN equals itself.
+    # Compared as text, because a NaN does not equal itself.
     return repr([batch[name][row].as_py() for name in key])
 
 
@@ -299,7 +299,7 @@ def _write_dead_letters(conn: psycopg.Connection, context: BatchContext, key_fil
     if not key_filter.letters:
         return 0
     task = TaskContext.get()
-    # A task that runs again writes the same ones again.
+    # Written as the partition's part, so that a task that runs again replaces its own letters.
     part = task.partitionId() if task else 0
     with conn.transaction():
         lock_fence(conn, context.batch)

@@ -66,7 +66,7 @@ def test_a_share_of_bad_lines_over_the_limit_stops_the_pipeline_until_the_input_
     workspace.run(flights(workspace.input))
 
     assert str(refused.value) == (
-        "pipeline 'flights': 11 of 31 lines of batch 1 cannot be read, more than the share of 0.3; the first: "
+        "pipeline 'flights': 11 of 31 lines of batch 1 cannot be read, more than the allowed share of 0.3; the first: "
         "'a.jsonl' line 1: not JSON: Expecting value at column 1; correct the input or raise max_bad_share"
     )
     assert stopped == ({}, [("failed",)])

@@ -117,7 +117,7 @@ def test_a_sum_without_a_type_is_exact_over_decimals_and_whole_numbers(workspace
     assert workspace.rows("SELECT total, n FROM tidegauge_live.shops") == [(Decimal("0.3"), Decimal(3 * 2**62))]
 
 
-DOUBLES = "may not hold; give it one, as"
+DOUBLES = "may not hold; give it one:"
 WITHOUT_TYPE = [
     (
         Sum("x"),
@@ -126,7 +126,7 @@ WITHOUT_TYPE = [
     ),
     (
         Sum("price"),
-        "is decimal(38,12), which has more digits than numeric keeps; say how many, as "
+        "is decimal(38,12), which has more digits than numeric keeps; give the digits: "
         "Sum('price', type='numeric(38, 12)')",
     ),
     (Sum("text"), "is string; declare it as a number, or convert it in each()"),
@@ -176,19 +176,19 @@ def test_twelve_places_are_exact_where_they_are_declared(workspace):
 # Of each measure: its column's type, what it cannot take, and what the dead letter says; None: it takes the value.
 TAKEN = [
     (Sum("x0", type="bigint"), "double", None, None),
-    (Sum("x1", type="bigint"), "double", 1.5, "x1 is no bigint that it takes: 1.5"),
-    (Sum("x2", type="numeric"), "double", 1e-10, "x2 is no numeric that it takes: 1.0E-10"),
-    (Sum("x3", type="numeric"), "double", 1e30, "x3 is no numeric that it takes: 1.0E30"),
-    (Sum("x4", type="numeric"), "string", "0.1234567891", "x4 is no numeric that it takes: 0.12"),
-    (Sum("x5", "double precision"), "string", "many", "x5 is no double precision that it takes: many"),
-    (Sum("x6", "double precision"), "double", "NaN", "x6 is no double precision that it takes: NaN"),
-    (Mean("x7"), "double", "-Infinity", "x7 is no double precision that it takes: -Infinity"),
-    (Variance("x8"), "double", 1e141, "x8 is no double precision that it takes: 1.0E141"),
-    (Quantiles("x9"), "double", "NaN", "x9 is no double precision that it takes: NaN"),
+    (Sum("x1", type="bigint"), "double", 1.5, "x1 does not fit bigint: 1.5"),
+    (Sum("x2", type="numeric"), "double", 1e-10, "x2 does not fit numeric: 1.0E-10"),
+    (Sum("x3", type="numeric"), "double", 1e30, "x3 does not fit numeric: 1.0E30"),
+    (Sum("x4", type="numeric"), "string", "0.1234567891", "x4 does not fit numeric: 0.12"),
+    (Sum("x5", "double precision"), "string", "many", "x5 does not fit double precision: many"),
+    (Sum("x6", "double precision"), "double", "NaN", "x6 does not fit double precision: NaN"),
+    (Mean("x7"), "double", "-Infinity", "x7 does not fit double precision: -Infinity"),
+    (Variance("x8"), "double", 1e141, "x8 does not fit double precision: 1.0E141"),
+    (Quantiles("x9"), "double", "NaN", "x9 does not fit double precision: NaN"),
     (Quantiles("x10"), "double", "Infinity", None),
     (Max("x11"), "double", "NaN", None),
-    (Max("x12", type="text"), "string", "a\0b", "x12 is no text that it takes: a\ufffdb"),
-    (Max("x13", type="timestamptz"), "string", "soon", "x13 is no timestamptz that it takes: soon"),
+    (Max("x12", type="text"), "string", "a\0b", "x12 does not fit text: a\ufffdb"),
+    (Max("x13", type="timestamptz"), "string", "soon", "x13 does not fit timestamptz: soon"),
 ]
 
 
@@ -220,9 +220,9 @@ class TestTooManyRejections:
         assert feed(workspace, spec(m=Mean("x")), max_bad_share=0.95) == [(1, 2)]
 
         assert str(refused.value) == (
-            "pipeline 'p': state 'shops' rejects 11 of 12 events of batch 1, more than the share of 0.5; the first: "
-            "measure m: x is no double precision that it takes: NaN; correct the declaration or the input, leave such "
-            "events out by where(), or raise max_bad_share of the source"
+            "pipeline 'p': state 'shops' rejects 11 of 12 events of batch 1, more than the allowed share of 0.5; the "
+            "first: measure m: x does not fit double precision: NaN; correct the declaration or the input, leave such "
+            "events out with where(), or raise max_bad_share of the source"
         )
         assert stopped == ({}, [])
         assert workspace.values("shops") == {"b": {"events": 1, "m": 1.0}}

@@ -273,8 +273,8 @@ class TestRows:
         assert workspace.run(pipeline(workspace, share=0.4, spec=spec)) == [(2, 1)]
 
         assert str(refused.value) == (
-            "pipeline 'p': 6 of 40 lines of batch 1 cannot be read and 11 break a rule, more than the share of 0.4; "
-            "the first: '1.json' line 1: not JSON: Expecting value at column 1; correct the input or the rule, or "
+            "pipeline 'p': 6 of 40 lines of batch 1 cannot be read and 11 break a rule, more than the allowed share of "
+            "0.4; the first: '1.json' line 1: not JSON: Expecting value at column 1; correct the input or the rule, or "
             "raise max_bad_share"
         )
         assert stopped in ({}, [(0,)])
