@@ -90,7 +90,7 @@ class BatchInput:
         return sum(part.rows for part in self._parts)
 
     def check_first(self, frames: Frames) -> None:
-        """Cache what is read more than once. With a watermark, or writes that cannot be reverted, also read and check all.
+        """Cache what is read more than once. With a watermark or writes that cannot be reverted, read and check it all.
 
         Raises BadInputError.
         """

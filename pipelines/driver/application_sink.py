@@ -1,8 +1,8 @@
 """Application sink: feeds a pipeline from a Spark application of the user's own, as a function for foreachBatch.
 
-The pipeline is acquired with the first batch of a query and released when the query ends. A batch takes the same way
-as in our own driver (batch.py). It is planned in a session of its own: the application's settings stay as they are,
-and decide nothing about the result.
+The pipeline is acquired with the first batch of a query and released when the query ends. A batch runs the same code
+as in our own driver (batch/runner.py). It is planned in a session of its own, so that the application's settings stay
+as they are and do not change the result.
 """
 
 import atexit
@@ -35,7 +35,7 @@ from tidegauge.state_backends.errors import CheckpointMismatchError, FencedError
 from tidegauge.state_backends.ledger.batch_time import BatchClock, max_skew
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# As our driver's: between two reports, and how fast a pause or the query's end is seen.
+# As in our driver: the time between two reports, and how fast a pause or the query's end is noticed.
 WATCH_SECONDS = 0.5
 
 _shipped: set[str] = set()  # the Spark applications whose executors have our package
@@ -53,13 +53,13 @@ def sink(
 ) -> "ApplicationSink":
     """Return a function for `foreachBatch` that counts each batch of a streaming query exactly once.
 
-    pipeline: whose streams begin with Stream.given; or its name, with the states to feed: each is grouped by its key
+    pipeline: one whose streams begin with Stream.given; or a name, with the states to feed: each is grouped by its key
     columns, which the DataFrame must have. dsn: the database, default `DATABASE_URL`.
     rebind: the id of one other checkpoint from which the states may be fed, if its query continues exactly where they
-    stopped. accept_gap: feed a state or measure again that batches were committed without.
-    The function raises what a driver raises, which Spark shows in its StreamingQueryException. Call it once with every
-    batch: several DataFrames of a batch united, and `frame.limit(0)` where a batch has nothing to count.
-    Raises PipelineError if the pipeline reads something else, for no database, and for states beside a pipeline.
+    stopped. accept_gap: feed a state or measure again although batches were committed without it.
+    The function raises what a driver raises, which Spark shows in its StreamingQueryException. Call it exactly
+    once per batch: unite several DataFrames of a batch, and give `frame.limit(0)` if a batch has nothing to count.
+    Raises PipelineError if the pipeline has other sources, if there is no database, and for states with a Pipeline.
     """
     if isinstance(pipeline, str):
         rows = Stream.given()
@@ -70,8 +70,8 @@ def sink(
     if len(pipeline.sources) > 1 or not isinstance(pipeline.sources[0], GivenSource):
         found = ", ".join(map(str, pipeline.sources))
         raise PipelineError(
-            f"pipeline {pipeline.name!r}: reads {found}, and a sink has the rows of one DataFrame; begin all of its "
-            "streams with the same Stream.given(), or run it by `tidegauge run`"
+            f"pipeline {pipeline.name!r}: reads {found}, but a sink gets the rows of one DataFrame; begin all of its "
+            "streams with the same Stream.given(), or run it with `tidegauge run`"
         )
     dsn = dsn or os.environ.get("DATABASE_URL")
     if not dsn:
@@ -97,7 +97,7 @@ class ApplicationSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         query = RunningQuery.of(frame)
-        # A batch of a run that was stopped may still be at work here.
+        # Locked, because a batch of a run that was stopped may still be running here.
         with self._in_batch:
             run = self._run_of(query, frame)
             try:
@@ -137,7 +137,7 @@ class ApplicationSink:
             run.close()
 
     def _exit(self) -> None:
-        # A batch at work is left to the next start, which reverts it.
+        # A running batch is not waited for, because the next start reverts it.
         if self._in_batch.acquire(blocking=False):
             try:
                 self._release()
@@ -148,8 +148,8 @@ class ApplicationSink:
 class ApplicationRun:
     """One run of the application's query: holds the pipeline, runs its batches, reports twice a second.
 
-    failure: of the last batch, or that another driver has taken over. newest: the last batch that this run of the query
-    brought; None before the first.
+    failure: the error of the last batch, or that another driver has taken over. newest: the last batch of this run of
+    the query; None before the first.
     """
 
     def __init__(self, sink: ApplicationSink, query: RunningQuery, frame: DataFrame, newest: int | None) -> None:
@@ -178,25 +178,25 @@ class ApplicationRun:
         threading.Thread(target=self._watch, name=f"tidegauge {sink.pipeline.name}", daemon=True).start()
 
     def holds_pipeline(self) -> bool:
-        """Return whether the lock is still held: the database ends a session that it has lost touch with.
+        """Return whether the lock is still held, because the database ends a session that it has lost touch with.
 
         Raises FencedError once another driver has taken over.
         """
         try:
             self._session.desired_state()
         except psycopg.Error as error:
-            logger.warning("pipeline %s: %s; it is acquired again", self._sink.pipeline.name, failure_reason(error))
+            logger.warning("pipeline %s: %s; acquiring it again", self._sink.pipeline.name, failure_reason(error))
             return False
         return True
 
     def apply(self, frame: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch and commit it; wait before it while the pipeline is paused.
 
-        Raises PipelineError where the application called the sink twice with a batch, or left a batch out.
+        Raises PipelineError if the application called the sink twice with a batch, or left a batch out.
         """
         self._check_turn(batch_id)
         self._wait_while_paused(batch_id)
-        # Before this batch's progress replaces that of the last one.
+        # Now, because this batch's progress will replace that of the last one.
         self._progress.collect(self.query.streaming)
         with active(self._spark):
             batch = self._runner.run(in_session(frame, self._spark), batch_id)
@@ -214,20 +214,20 @@ class ApplicationRun:
         self._session.__exit__(None, None, None)
 
     def _check_turn(self, batch_id: int) -> None:
-        """Spark gives a run its batches one after the other, and none twice."""
+        """Raise PipelineError unless batches come one after the other and once each, as Spark gives them to a run."""
         if self.newest is None or batch_id == self.newest + 1:
             return
         name = self._sink.pipeline.name
         if batch_id == self.newest:
             raise PipelineError(
-                f"pipeline {name!r}: the sink was called twice with batch {batch_id}, and the second call would take "
-                "the place of the first, as a batch does that comes again; unite the DataFrames "
+                f"pipeline {name!r}: the sink was called twice with batch {batch_id}, and the second call would "
+                "replace the first, as a replayed batch does; unite the DataFrames "
                 "(`a.unionByName(b, allowMissingColumns=True)`) and call the sink once, or give each DataFrame a sink "
                 "of its own, with another pipeline name"
             )
         raise PipelineError(
             f"pipeline {name!r}: the sink was called with batch {batch_id} after batch {self.newest}, so those between "
-            f"them are not counted; call it with every batch, with `frame.limit(0)` where there is nothing to count; "
+            f"them are not counted; call it with every batch, with `frame.limit(0)` if there is nothing to count; "
             f"first run `tidegauge pipelines restore-checkpoint {name}`, which takes the checkpoint back to batch "
             f"{self.newest}, so that what followed is read again"
         )
@@ -236,7 +236,7 @@ class ApplicationRun:
         name, mode = self._sink.pipeline.name, self.query.output_mode
         if mode.casefold() == "complete":
             raise PipelineError(
-                f"pipeline {name!r}: output mode {mode!r} gives every row of the result again with each batch, and "
+                f"pipeline {name!r}: output mode {mode!r} repeats every row of the result in each batch, so "
                 'each would be counted again; use outputMode("append"), and let the states aggregate'
             )
         [source] = self._sink.pipeline.sources
@@ -255,7 +255,7 @@ class ApplicationRun:
             name = self._sink.pipeline.name
             raise CheckpointMismatchError(
                 f"{str(error).partition('; ')[0]}; start the query with the folder of checkpoint "
-                f"{ledger.checkpoint_id()!r} in place of {str(query.checkpoint)!r}, or write that by `tidegauge "
+                f"{ledger.checkpoint_id()!r} in place of {str(query.checkpoint)!r}, or rebuild that with `tidegauge "
                 f"pipelines restore-checkpoint {name} --checkpoint FOLDER`, or pass rebind={query.query_id!r} to the "
                 "sink if the source continues exactly where they stopped, or give pipeline and states other names to "
                 "count from the input's start"
@@ -288,7 +288,7 @@ class ApplicationRun:
     def _report_end(self, status: str, reason: str) -> None:
         if isinstance(self.failure, FencedError):
             return  # the status is another driver's
-        # Where Spark or the database does not answer, the next start reports.
+        # Errors are ignored, because the next start reports if Spark or the database does not answer now.
         with suppress(psycopg.Error, TidegaugeError, Py4JError, OSError):
             self._progress.collect(self.query.streaming)
             self._session.record(self._progress.take())

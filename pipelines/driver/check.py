@@ -29,7 +29,7 @@ from tidegauge.state_backends.protocols import BACKENDS
 def check(pipeline: Pipeline, spark: SparkSession, given: StructType | None = None) -> None:
     """Analyse every step on no rows. Raises PipelineError naming the state and what does not fit.
 
-    given: the columns of the rows that an application gives, if it does.
+    given: the columns of the rows that an application gives, if one does.
     """
     _refuse_connect(pipeline, spark)
     for spec in pipeline.specs:
@@ -51,7 +51,7 @@ def check(pipeline: Pipeline, spark: SparkSession, given: StructType | None = No
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Raise what Spark finds wrong as PipelineError, with the place where it was declared."""
+    """Raise what Spark finds wrong as PipelineError that says where it was declared."""
     try:
         yield
     except (AnalysisException, IllegalArgumentException, ParseException) as error:
@@ -70,9 +70,9 @@ def _columns(source: Source, spark: SparkSession) -> StructType:
 def _refuse_connect(pipeline: Pipeline, spark: SparkSession) -> None:
     if not hasattr(spark, "_jsparkSession"):
         raise PipelineError(
-            f"pipeline {pipeline.name!r}: its Spark session is a client of Spark Connect, and a driver plans batches, "
-            "reverts and fences in the process of Spark itself; run it with a session of its own (`tidegauge run`, "
-            "start_session, or spark-submit), for which SPARK_MASTER names the cluster"
+            f"pipeline {pipeline.name!r}: its Spark session is a client of Spark Connect, but a driver has to plan, "
+            "revert and fence batches in the process of Spark itself; run it with a session of its own (`tidegauge "
+            "run`, start_session, or spark-submit), for which SPARK_MASTER names the cluster"
         )
 
 
@@ -97,5 +97,5 @@ def _check_watermark(pipeline: Pipeline, frames: Frames, stream: Stream) -> None
         events.select(F.expr(f"{quoted(column)} - interval '{delay}'")).schema  # noqa: B018
     except (AnalysisException, ParseException) as error:
         raise PipelineError(
-            f"pipeline {pipeline.name!r}: watermark delay {delay!r} is no interval, as `1 hour`"
+            f"pipeline {pipeline.name!r}: watermark delay {delay!r} is not an interval, such as `1 hour`"
         ) from error

@@ -1,9 +1,9 @@
-"""Discovery: finds a user's pipelines by name, in the modules that environment, project file and packages name.
+"""Discovery: finds a user's pipelines by name, in the modules named by environment, project file and packages.
 
 A module declares pipelines as `Pipeline` objects, or as functions that return one. Modules are named by the variable
 TIDEGAUGE_PIPELINES, by `[tool.tidegauge] pipelines` in the pyproject.toml of the working directory, and by entry points
-of installed packages; `acme.orders:orders` in place of a name needs none of these. Tidegauge's examples come last, so a
-pipeline of the user's may have the name of one.
+of installed packages. A reference such as `acme.orders:orders` needs none of these. Tidegauge's examples are searched
+last, so a user's pipeline may have the name of one.
 """
 
 import difflib
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 VARIABLE = "TIDEGAUGE_PIPELINES"
 GROUP = "tidegauge.pipelines"  # of entry points
 
-# What a function that returns a pipeline may take; its other parameters need a default.
+# The parameters that a function returning a pipeline may have; any other needs a default.
 PARAMETERS = ("folder", "files_per_batch")
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Place:
-    """A place that names modules of pipelines: `acme.orders`, or `acme.orders:orders` for one of a module."""
+    """A place that names modules of pipelines: `acme.orders`, or `acme.orders:orders` for one pipeline of a module."""
 
     title: str
     modules: tuple[str, ...]
@@ -66,9 +66,9 @@ class Declaration:
     def pipeline(self, folder: Path | None = None, files_per_batch: int | None = None) -> "Pipeline":
         """Return the pipeline. folder: of its input, DATA/input/NAME by default.
 
-        A function's docstring begins with the pipeline's description. Raises PipelineError if a function fails, returns
-        a pipeline of another name, or has parameters other than `folder` and `files_per_batch` without a default, and
-        if it does not have those given here.
+        Its description is by default the first line of the function's docstring. Raises PipelineError if a function
+        fails, returns a pipeline of another name, or has parameters other than `folder` and `files_per_batch` without a
+        default, and if it does not have those given here.
         """
         arguments = self.arguments(folder, files_per_batch)
         target: Any = self.target
@@ -79,7 +79,7 @@ class Declaration:
         return replace(made, description=made.description or summary)
 
     def arguments(self, folder: Path | None, files_per_batch: int | None) -> dict[str, Any]:
-        """Return what the function is called with. Raises PipelineError for what it does not take."""
+        """Return the arguments to call the function with. Raises PipelineError for one that it does not take."""
         given = {"folder": folder, "files_per_batch": files_per_batch}
         arguments = {name: value for name, value in given.items() if value is not None}
         if unknown := [name for name in arguments if name not in self._parameters]:
@@ -101,7 +101,7 @@ class Declaration:
             raise PipelineError(f"pipeline {self.name!r}: {self} failed: {_reason(error)}") from error
         if not _is_pipeline(made) or made.name != self.name:
             what = f"pipeline {made.name!r}" if _is_pipeline(made) else repr(made)
-            raise PipelineError(f"{self} returned {what}; a function has the name of the pipeline that it returns")
+            raise PipelineError(f"{self} returned {what}; name the function after the pipeline that it returns")
         return made
 
     @cached_property
@@ -113,29 +113,29 @@ class Declaration:
 def find(name: str) -> Declaration:
     """Return the pipeline of that name, or the one that a reference names: `acme.orders:orders` or `acme.orders`.
 
-    A module that cannot be imported hides what it declares: a pipeline of another module is found all the same, with a
-    warning; an example is not.
-    Raises PipelineError if there is none, with the nearest names and where was looked, if there are several, and if a
-    place is written wrongly.
+    If a module cannot be imported, a pipeline of another module is still found, with a warning. An example is not,
+    because the module may declare a pipeline of that name.
+    Raises PipelineError if there is none, with the nearest names and the places searched, if there are several, and if
+    a place is malformed.
     """
     if _is_reference(name):
         return _referenced(name)
     search = Search(places())
     found = _chosen(name, search)
     for failure in search.failures:
-        logger.warning("pipelines of a module cannot be found: %s", failure)
+        logger.warning("the pipelines of a module cannot be read: %s", failure)
     return found
 
 
 def find_early(name: str) -> Declaration | None:
-    """Return the same before servers run and Django is set up; None where a module that fails may need these."""
+    """Find the same before servers run and Django is set up; None if a module fails, because it may need these."""
     try:
         if _is_reference(name):
             return _referenced(name)
         search = Search(places())
         return None if search.failures else _chosen(name, search)
     except PipelineError as error:
-        # What is not installed now is not installed later; other failures may be for want of Django.
+        # Raised, because what is not installed now is not installed later. Others may fail before Django is set up.
         if error.__cause__ is None or isinstance(error.__cause__, ModuleNotFoundError):
             raise
         return None
@@ -158,7 +158,7 @@ def _chosen(name: str, search: "Search") -> Declaration:
 
 
 def places(environ: Mapping[str, str] = os.environ, folder: Path | None = None) -> list[Place]:
-    """Return where a user's pipelines are named. folder: of the project, the working directory by default.
+    """Return the places that name a user's pipelines. folder: of the project, the working directory by default.
 
     Raises PipelineError for a pyproject.toml that cannot be read.
     """
@@ -171,7 +171,7 @@ def places(environ: Mapping[str, str] = os.environ, folder: Path | None = None) 
 
 
 def examples() -> Place:
-    """Return the pipelines that come with Tidegauge: a module of the pipeline's name each, in pipelines/jobs/."""
+    """Return the pipelines that come with Tidegauge: each has a module of its name in pipelines/jobs/."""
     names = [f"{jobs.__name__}.{module.name}" for module in pkgutil.iter_modules(jobs.__path__)]
     return Place("Tidegauge's examples", tuple(names))
 
@@ -184,7 +184,7 @@ def _project_file(path: Path) -> Place:
     tool = document.get("tool", {})
     named = tool.get("tidegauge", {}).get("pipelines", []) if isinstance(tool.get("tidegauge", {}), dict) else None
     if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
-        raise PipelineError(f'{str(path)!r}: [tool.tidegauge] pipelines is a list of modules, as ["acme.orders"]')
+        raise PipelineError(f'{str(path)!r}: [tool.tidegauge] pipelines must be a list of modules: ["acme.orders"]')
     return Place(f"[tool.tidegauge] of {str(path)!r}", tuple(named))
 
 
@@ -205,7 +205,7 @@ class Search:
                     self.failures.append(f"{place.title}: {error}")
 
     def named(self, name: str) -> list[Declaration]:
-        """Return the declarations of a pipeline; the same object found in two places is one."""
+        """Return the declarations of a pipeline; the same object found in two places counts once."""
         found: dict[int, Declaration] = {}
         for each in self.declarations:
             if each.name == name:
@@ -213,9 +213,9 @@ class Search:
         return list(found.values())
 
     def not_found(self, name: str) -> str:
-        """Return the message for a name that is not there."""
+        """Return the message for a name that is not found."""
         if self.failures:
-            return f"pipeline {name!r} not found; it may be in what cannot be read: {'; '.join(self.failures)}"
+            return f"pipeline {name!r} not found; it may be in a module that cannot be read: {'; '.join(self.failures)}"
         ours = examples()
         known = sorted({each.name for each in self.declarations} | {each.rpartition(".")[2] for each in ours.modules})
         near = difflib.get_close_matches(name, known, n=3)
@@ -271,7 +271,7 @@ def _declares(name: str, value: Any) -> bool:
 
 
 def _is_pipeline(value: Any) -> "TypeGuard[Pipeline]":
-    # Imported here, since a name that nothing declares is refused before Spark is loaded.
+    # Imported here, so that a name that nothing declares is refused before Spark is loaded.
     from tidegauge.pipelines.declare.pipeline import Pipeline
 
     return isinstance(value, Pipeline)
@@ -284,7 +284,7 @@ def _returns_pipeline(function: Callable[..., Any]) -> bool:
         return False
     from tidegauge.pipelines.declare.pipeline import Pipeline
 
-    # With `from __future__ import annotations` it is a text.
+    # With `from __future__ import annotations` it is a string.
     return annotation is Pipeline or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "Pipeline")
 
 
@@ -295,7 +295,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 def imported(name: str) -> ModuleType:
     """Import a module of the project or of an installed package. Raises PipelineError if that fails."""
-    # As `python -m` does: neither tidegauge nor a console script has the working directory on its path.
+    # As `python -m` does, because neither tidegauge nor a console script has the working directory on its path.
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -307,7 +307,7 @@ def imported(name: str) -> ModuleType:
         if name.startswith("tidegauge."):
             hint = "; package 'tidegauge' is Tidegauge's, so give yours another name"
         raise PipelineError(
-            f"there is no module {name!r}, neither in {folder!r} nor installed: no {error.name!r}{hint}"
+            f"module {name!r} not found, neither in {folder!r} nor installed: no {error.name!r}{hint}"
         ) from error
     except Exception as error:
         raise PipelineError(f"module {name!r} cannot be imported: {_reason(error)}") from error

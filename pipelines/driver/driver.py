@@ -1,8 +1,7 @@
 """Driver: runs one pipeline, from acquiring it to a clean stop.
 
-A failed query is restarted after a growing pause; a failure that trying again cannot correct ends the driver at once.
-A stop or a pause takes effect at the end of a batch. While it waits, the driver holds the pipeline and reports its
-status.
+A failed query is restarted after a growing pause; a failure that a retry cannot correct ends the driver at once. A stop
+or a pause takes effect at the end of a batch. While the driver waits, it holds the pipeline and reports its status.
 """
 
 import logging
@@ -33,7 +32,7 @@ from tidegauge.state_backends.ledger.batch import Batch
 from tidegauge.state_backends.ledger.batch_time import BatchClock, max_skew
 from tidegauge.state_backends.ledger.driver_status import DesiredState
 
-# Between two checks of the query and of the desired state: how fast a stop is seen, and how old a reported lag may be.
+# Between two checks of the query and the desired state: how fast a stop is noticed, how old a reported lag may be.
 WATCH_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 STORE_SECONDS = 10.0  # how old the lag may be if the checkpoint is in a store
@@ -69,8 +68,8 @@ class Driver:
         self._clock = BatchClock(max_skew())
         self._failures = self.commits = 0
         self._reason = ""  # of the last failure, until a batch is committed
-        self._left: Pending | None = None  # of the input, as the source said when it was asked last
-        self._is_new = False  # whether that was just now
+        self._left: Pending | None = None  # of the input, as the source last reported it
+        self._is_new = False  # whether that report is new
         self._look_at = 0.0
 
     def stop(self) -> None:
@@ -120,20 +119,20 @@ class Driver:
     def _run_queries(self, session: DriverSession) -> bool:
         """Run the pipeline until its query ends or must end. Returns True if it ended by itself.
 
-        Where there are bootstrap sources, a query that ends with their input comes first; the other sources wait in it.
+        If there are bootstrap sources, a query that ends with their input comes first; the other sources wait in it.
         """
         waiting = self.pipeline.waiting
         if waiting:
-            logger.info("pipeline %s reads first %s", session.name, ", ".join(map(str, self.pipeline.bootstrap)))
+            logger.info("pipeline %s reads %s first", session.name, ", ".join(map(str, self.pipeline.bootstrap)))
             if not self._run_query(session, {"availableNow": True}, waiting):
                 return False
-            logger.info("pipeline %s reads %s, too", session.name, ", ".join(map(str, waiting)))
+            logger.info("pipeline %s now reads %s as well", session.name, ", ".join(map(str, waiting)))
         return self._run_query(session, self._options.trigger)
 
     def _run_query(self, session: DriverSession, trigger: Mapping[str, Any], waiting: Collection[Source] = ()) -> bool:
         """Run a query until it ends or must end. Returns True if it ended by itself.
 
-        Dead letters that are to be replayed get a batch of their own, the first one of a query: so it ends for them.
+        Dead letters that are to be replayed get a batch of their own, the first of a query, so a query ends for them.
         """
         before, waited = self.commits, session.plan_replay(self._options.checkpoint)
         query = QueryRun(
@@ -154,7 +153,7 @@ class Driver:
                 session.record(measured, self._left if self._is_new else None)
                 query.ask_if_idle()
                 desired = session.desired_state()
-                # Letters that waited at the start wait for the first batch.
+                # Letters that waited at the start end no query before its first batch, because that batch replays them.
                 replay = desired.replay and (not waited or self.commits > before)
                 if desired.paused or replay or self._stopping.is_set():
                     query.end(WATCH_SECONDS)
@@ -163,6 +162,7 @@ class Driver:
             return not query.was_ended and not more
         finally:
             query.close()
+            # Suppressed, so that the error of the query is raised and not one of these.
             with suppress(psycopg.Error, OSError):
                 session.record(query.progress.take(), self._pending("ended"))
 
@@ -173,15 +173,15 @@ class Driver:
         self._on_batch(batch)
 
     def _wait_or_raise(self, error: Exception, session: DriverSession | None) -> None:
-        """Wait before the next try, or raise the error if there is none."""
+        """Wait before the next attempt, or raise the error if there is none."""
         if isinstance(error, PipelineHeldError | FencedError | PipelinePausedError):
-            # Not reported as failed: the status is another driver's, or was set when the pause was found.
+            # Not reported as failed, because the status is another driver's, or was set when the pause was found.
             raise error
         if self._stopping.is_set() and isinstance(error, Py4JNetworkError):
             return  # the signal that stopped this process has ended Spark's process too
         self._failures += 1
         self._reason = failure_reason(error)
-        # Without its Java process a Spark session cannot run another query.
+        # Not if Java has ended, because a Spark session cannot run another query without its Java process.
         retryable = is_retryable(error) and not isinstance(error, Py4JNetworkError)
         if not retryable or self._failures >= self._options.max_failures or self._options.once:
             self._try_report("failed", self._reason)
@@ -209,7 +209,7 @@ class Driver:
         session.report(status, reason, progress, **self._failure_counts())
 
     def _pending(self, status: str) -> Pending | None:
-        """Return what is left of the input. While batches run, a store is asked less often, as it may cost."""
+        """Return what is left of the input. While batches run, a store is asked less often, because it may cost."""
         self._is_new = status != "running" or time.monotonic() >= self._look_at
         if self._is_new:
             self._left = self.pipeline.source.pending(self._options.checkpoint)
@@ -218,7 +218,7 @@ class Driver:
         return self._left
 
     def _try_report(self, status: str, message: str = "", next_try_at: datetime | None = None) -> None:
-        """Report on a connection of its own, since the session's may be what failed."""
+        """Report on a separate connection, because the session's may be what failed."""
         try:
             name = self._session.ledger_name(self.pipeline)
             with connect(self._dsn, name) as conn:
@@ -235,6 +235,6 @@ class Driver:
 
 def _paused_message(pipeline: str, desired: DesiredState) -> str:
     return (
-        f"pipeline {pipeline!r} is paused (by {desired.by}, since {desired.since:%Y-%m-%d %H:%M:%S %Z}), so it was not "
-        f"run through; resume it first: tidegauge pipelines resume {pipeline}"
+        f"pipeline {pipeline!r} is paused (by {desired.by}, since {desired.since:%Y-%m-%d %H:%M:%S %Z}), so its "
+        f"input was not processed; resume it first: tidegauge pipelines resume {pipeline}"
     )

@@ -1,7 +1,7 @@
 """Driver group: several pipelines in one process and one Spark, each with a driver in a thread of its own.
 
-Each has its own query, ledger, checkpoint and attempts. One that fails for good leaves the others running: they share
-no state, and a restart of the process would stop them, too. Where a supervisor should restart it at once,
+Each has its own query, ledger, checkpoint and attempts. If one fails for good, the others keep running, because they
+share no state and a restart of the process would stop them too. If a supervisor should restart the process at once,
 `fail_fast` stops the others at the end of their batches. Either way the caller learns which have failed, and why.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tidegauge.pipelines.driver.driver import Driver
 from tidegauge.pipelines.errors import failure_reason
 
-# Without it Spark runs the jobs of one batch to their end before those of another pipeline's.
+# Set, because Spark would otherwise finish the jobs of one pipeline's batch before it runs those of another.
 FAIR_CONF = {"spark.scheduler.mode": "FAIR"}
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class DriverGroup:
     """Runs drivers side by side until each has ended by itself.
 
-    drivers: of different pipelines, each with a Spark session of its own, and the event `stopping` in common.
+    drivers: of different pipelines, each with a Spark session of its own; all share the event `stopping`.
     fail_fast: stop all when one has failed for good.
     """
 
@@ -45,7 +45,7 @@ class DriverGroup:
     def _run(self, driver: Driver) -> None:
         name = driver.pipeline.name
         try:
-            # Each query's jobs are in a pool of their own, as Spark gives every thread's jobs one.
+            # Set here, because Spark assigns a pool per thread: each query's jobs get their own.
             driver.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             driver.run()
         except Exception as error:

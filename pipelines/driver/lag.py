@@ -1,4 +1,4 @@
-"""Lag: the input that no batch has read, where Spark or its source tells, and what the ledger keeps of it by batch."""
+"""Lag: the input that no batch has read, if Spark or its source reports it, and what the ledger keeps of it."""
 
 import json
 from datetime import UTC, datetime
@@ -8,19 +8,19 @@ from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgres
 
 from tidegauge.pipelines.sources.source import Pending, combined
 
-# What sources of files and tables call it among their metrics.
+# The metric in which sources of files and tables report it.
 FILES = "numFilesOutstanding"
 
 
 def lag(progress: StreamingQueryProgress) -> Pending | None:
-    """Return what all sources together have pending, or None where none of them tells."""
+    """Return what all sources together have pending, or None if none of them reports it."""
     return combined([_pending(source) for source in progress.sources])
 
 
 def lag_figures(pending: Pending | None) -> tuple[dict[str, Any], dict[str, datetime]]:
     """Return what the ledger keeps of input that was pending after a batch: figures, and times that become ages.
 
-    A lag in seconds is not known where the source does not say when its oldest input came.
+    A lag in seconds is not known if the source does not say when its oldest input came.
     """
     if pending is None:
         return {}, {}

@@ -1,4 +1,4 @@
-"""Progress: what Spark and the source measure of each batch of a streaming query, and the ledger keeps."""
+"""Progress: what Spark and the source measure for each batch of a streaming query, as the ledger stores it."""
 
 import math
 from collections import deque
@@ -29,7 +29,7 @@ DURATIONS = (
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of a batch. metrics: Spark's. pending: what it says that no batch has read, None if nothing.
+    """What was measured for a batch. metrics: Spark's. pending: the unread input that it reports; None if it does not.
 
     newest_event: the latest event time in it.
     """
@@ -40,7 +40,7 @@ class Measured:
     newest_event: datetime | None
 
     def record(self, conn: psycopg.Connection, left: Pending | None) -> None:
-        """Keep it in the ledger. left: what the source says that no batch has read; None where it was not asked."""
+        """Store it in the ledger. left: the unread input that the source reports; None if it was not asked."""
         figures, times = lag_figures(left or self.pending)
         if self.newest_event is not None:
             times["event_age_seconds"] = self.newest_event
@@ -48,12 +48,12 @@ class Measured:
 
 
 class ProgressLog:
-    """What Spark measured of each batch of one streaming query, until it is taken.
+    """Keeps what Spark measured for each batch of one streaming query, until it is taken.
 
-    Spark shows the latest progress and keeps few older ones, so it is collected before each batch and twice a second:
-    none is missed, however short the batches are. Progress of an idle query belongs to no batch and is left out.
-    One thread runs batches while another may take.
-    pending: what the latest of them says that no batch has read; None where the sources do not tell Spark.
+    Spark shows the latest progress and keeps few older ones, so it is collected before each batch and twice a second.
+    None is missed, however short the batches are. Progress of an idle query belongs to no batch and is left out.
+    One thread runs batches while another may call `take`.
+    pending: the unread input in the latest progress; None if the sources do not tell Spark.
     """
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class ProgressLog:
         self._expected[batch_id] = batch, newest_event
 
     def collect(self, query: StreamingQuery) -> bool:
-        """Read what the query shows. Returns True if no more progress is expected."""
+        """Read the progress that the query shows. Returns True if no more is expected."""
         if self._expected:
             last = query.lastProgress
-            # Another last one is either older, and ours comes later, or of an idle query, and ours is among the recent.
+            # If the last one is not ours, it is older and ours is yet to come, or the query is idle and ours is recent.
             shown = [last] if last is not None and last.batchId in self._expected else query.recentProgress
             for progress in shown:
                 expected = self._expected.pop(progress.batchId, None) if _has_run(progress) else None
@@ -83,6 +83,7 @@ class ProgressLog:
 
     def take(self) -> list[Measured]:
         """Return and forget the batches measured so far."""
+        # One by one, because the thread that runs batches may add to it meanwhile.
         return [self._measured.popleft() for _ in range(len(self._measured))]
 
 
@@ -95,7 +96,7 @@ def metrics(progress: StreamingQueryProgress) -> dict[str, Any]:
     return {
         "duration_ms": {part: progress.durationMs[part] for part in DURATIONS if part in progress.durationMs},
         "input_rows": progress.numInputRows,
-        # The first batch has no input rate, since none came before it.
+        # The first batch has no input rate, because none came before it.
         **{name: rate for name, rate in rates.items() if rate is not None and math.isfinite(rate)},
     }
 

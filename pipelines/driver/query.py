@@ -28,8 +28,8 @@ from tidegauge.state_backends.ledger.source_input import Identity
 
 OnBatch = Callable[[Batch], object]
 
-# Spark notes in its checkpoint that a batch is done, which takes milliseconds. A batch without that note comes again
-# at the next start, and is then counted again unless its source is transactional.
+# Spark notes in its checkpoint that a batch is done, which takes milliseconds. A batch without that note is replayed at
+# the next start, and then applied again unless its source is transactional.
 COMMIT_LOG_SECONDS = 5.0
 POLL_SECONDS = 0.02
 
@@ -37,9 +37,9 @@ POLL_SECONDS = 0.02
 class QueryRun:
     """Spark's streaming query over a batch runner.
 
-    trigger: as Spark's `trigger` takes it; empty: batch after batch. rebind: accept another checkpoint than the states
-    were fed from. on_batch: called with each batch after its commit, in Spark's thread. waiting: sources of which no
-    new batch holds anything.
+    trigger: as Spark's `trigger` takes it; empty: batch after batch. rebind: accept a checkpoint other than the one
+    that fed the states. on_batch: called with each batch after its commit, in Spark's thread. waiting: sources that no
+    new batch reads.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class QueryRun:
         frame = source.load(self._spark, self._waiting)
         identities = source.identities()
         if not self._rebind:
-            # Spark would find the wrong offsets of a source that was replaced, and advise to ignore them.
+            # Because Spark would only find wrong offsets in a source that was replaced, and advise to ignore them.
             self._session.ledger.check_sources(identities)
         set_aside_torn(self._checkpoint)
         if self._waiting:
@@ -101,7 +101,7 @@ class QueryRun:
             .foreachBatch(self._run_batch)
         )
         self._query = (writer.trigger(**self._trigger) if self._trigger else writer).start()
-        # Spark's thread runs already; its first batch waits for this.
+        # Only now, because a new query has no id before. Spark's thread already runs; its first batch waits for this.
         self._bind(self._query.id, identities)
 
     def await_end(self, seconds: float) -> bool:
@@ -117,7 +117,7 @@ class QueryRun:
         return ended
 
     def ask_if_idle(self) -> None:
-        """Ask for a batch without input if a timer is due and no batch runs."""
+        """Request a batch without input if a timer is due and no batch runs."""
         if self._session.pipeline.ticks is not None and not self._in_batch.locked():
             self._runner.idle.ask(self._session.clock())
 
@@ -127,7 +127,7 @@ class QueryRun:
             raise self._input_lost() or self._failure
 
     def _input_lost(self) -> InputLostError | None:
-        """Return the error that names the input that is gone, if a source says so; Spark's would name a setting."""
+        """Return an error that names the lost input, if a source reports it; Spark's own error would name a setting."""
         done = last_committed(self._checkpoint)
         if isinstance(self._failure, TidegaugeError) or self._session.shadow or done is None:
             return None
@@ -136,8 +136,8 @@ class QueryRun:
             for _, lost in self._session.pipeline.source.check_from(offsets, lambda _: (), lambda: self._spark):
                 if lost is not None and lost.gaps:
                     return InputLostError(
-                        f"pipeline {name!r}: {lost}; run `tidegauge pipelines skip-lost {name}` to go on without them, "
-                        f"with a record of the gap, or `tidegauge run_pipeline {name} --reprocess --accept-shorter` to "
+                        f"pipeline {name!r}: {lost}; run `tidegauge pipelines skip-lost {name}` to go on without them "
+                        f"and record the gap, or `tidegauge run_pipeline {name} --reprocess --accept-shorter` to "
                         "count what is left from its start",
                         lost.gaps,
                         lost.left,
@@ -147,6 +147,7 @@ class QueryRun:
     def end(self, seconds: float = -1) -> None:
         """Start no further batch, and stop the query if the current batch ends within `seconds` (-1: no limit)."""
         self._ending = True
+        # A first batch that waits for the binding must end too.
         self._bound.set()
         if self._query is not None and self._in_batch.acquire(timeout=seconds):
             try:
@@ -156,16 +157,16 @@ class QueryRun:
                 self._in_batch.release()
 
     def close(self) -> None:
-        """End the query, and let it go.
+        """End the query, and drop the reference to it.
 
-        Spark's side of the callback refers to this object. If this object referred to the query meanwhile, neither
-        side's garbage collector could free them: 2 MB of the driver's memory per query that was ever run.
+        Spark's side of the callback refers to this object. If this object still referred to the query, neither side's
+        garbage collector could free them: 2 MB of the driver's memory per query that was ever run.
         """
         self.end()
         self._query = None
 
     def _await_commit_log(self, query: StreamingQuery) -> None:
-        # Spark reports a batch's progress after it has written the note.
+        # Progress shows that the note is written, because Spark reports a batch's progress only after that.
         deadline = time.monotonic() + COMMIT_LOG_SECONDS
         while not self.progress.collect(query) and query.isActive and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
@@ -181,13 +182,13 @@ class QueryRun:
 
     def _run_batch(self, frame: DataFrame, batch_id: int) -> None:
         self._bound.wait()
-        # Only end() can hold the lock here: Spark runs one batch after the other.
+        # Not waited for: only end() can hold the lock here, because Spark runs one batch after the other.
         if self._failure is not None or self._ending or not self._in_batch.acquire(blocking=False):
             raise PipelineError(f"pipeline {self._session.pipeline.name!r}: stopping, so batch {batch_id} must wait")
         try:
             self._apply(frame, batch_id)
         except Exception as error:
-            # Spark turns an exception of this function into text; the driver needs the exception.
+            # Kept, because Spark turns an exception of this function into text and the driver needs the exception.
             self._failure = error
             raise
         finally:
@@ -195,7 +196,7 @@ class QueryRun:
 
     def _apply(self, frame: DataFrame, batch_id: int) -> None:
         assert self._query is not None
-        # Before this batch's progress replaces that of the last one.
+        # Now, because this batch's progress will replace that of the last one.
         self.progress.collect(self._query)
         batch = self._runner.run(frame, batch_id)
         if batch is not None:

@@ -1,4 +1,4 @@
-"""How a driver runs its pipeline. It is checked before Spark is loaded."""
+"""Run options: how a driver runs its pipeline, checked before Spark is loaded."""
 
 import re
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class RunOptions:
     checkpoint: Spark's checkpoint folder of this pipeline: a path, or the URI of a folder in a store, as
     `s3a://bucket/orders`. once: process the available input, then end. one_batch: with `once`, run the batch that the
     checkpoint has planned, and end. interval: the least time from the start of one batch to that of the next, as
-    `5 seconds`; batch after batch by default. rebind: accept another checkpoint or source than the one that the states
-    were fed from. accept_gap: feed a state or measure again that batches were committed without. max_failures: how many
+    `5 seconds`; batch after batch by default. rebind: accept a checkpoint or source other than the one that fed the
+    states. accept_gap: feed a state or measure again although batches were committed without it. max_failures: how many
     failures in a row, without a batch committed between, end the driver; with `once` the first one does.
     Raises PipelineError if max_failures is less than 1, if the interval cannot be read or is combined with `once`, or
     if the checkpoint names no folder.
@@ -40,7 +40,7 @@ class RunOptions:
         if self.interval is not None and not INTERVAL.fullmatch(self.interval):
             raise PipelineError(f"trigger {self.interval!r} is not an interval; write `5 seconds` or `1 minute`")
         if self.interval is not None and self.once:
-            raise PipelineError("a trigger interval is for a pipeline that goes on, and once ends with the input")
+            raise PipelineError("a trigger interval cannot be combined with once, which ends with the input")
 
     @property
     def trigger(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """RunningQuery: the streaming query of an application that a batch belongs to, as Spark knows it.
 
-foreachBatch is given rows and a number. Which query they are of, and where its checkpoint is, Spark keeps beside its
-thread and in a table of active queries that all sessions share. Both are older than Spark 3.5.
+foreachBatch gets only rows and a number. Spark keeps the id of their query as a local property of the thread, and the
+query itself, which knows its checkpoint, in a table of active queries that all sessions share, in Spark 3.5 and later.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ BOUNDED = ("AvailableNow", "OneTime")
 class RunningQuery:
     """A run of a streaming query.
 
-    query_id: Spark's id of its checkpoint. run_id: of this run of it. ends_with_input: whether its trigger is bounded.
+    query_id: Spark's id of its checkpoint. run_id: the id of this run. ends_with_input: whether its trigger is bounded.
     """
 
     query_id: str
@@ -39,7 +39,7 @@ class RunningQuery:
     def of(cls, frame: DataFrame) -> "RunningQuery":
         """Return the query that calls foreachBatch with this DataFrame, in the thread of the call.
 
-        Raises PipelineError where there is none, and in Spark Connect.
+        Raises PipelineError if there is none, and in Spark Connect.
         """
         if not hasattr(frame, "_jdf"):
             raise PipelineError(NO_CONNECT)
@@ -48,8 +48,8 @@ class RunningQuery:
         execution = None if query_id is None else _active_queries(session).get(_uuid(session, query_id))
         if query_id is None or execution is None:
             raise PipelineError(
-                "a sink was called outside of a streaming query, so its rows have no batch that could come again; "
-                "give it to foreachBatch of a writeStream"
+                "a sink was called outside of a streaming query, so its rows belong to no batch that could be "
+                "replayed; give it to foreachBatch of a writeStream"
             )
         checkpoint = checkpoint_folder(execution.resolvedCheckpointRoot())
         ends_with_input = str(execution.trigger().toString()).startswith(BOUNDED)
@@ -83,12 +83,12 @@ class RunningQuery:
 NO_CONNECT = (
     "tidegauge.sink needs a Spark session in the application's own process: Spark Connect sends the function of "
     "foreachBatch to another process, where no batch could be reverted or fenced; run the application with "
-    "spark-submit or a local session, or write its pipeline with Stream.read and run it by `tidegauge run`"
+    "spark-submit or a local session, or write its pipeline with Stream.read and run it with `tidegauge run`"
 )
 
 
 def batch_session(frame: DataFrame, settings: Mapping[str, str]) -> SparkSession:
-    """Return a session with the tables, functions and settings of a frame's, and with these settings over them."""
+    """Return a copy of a frame's session, with its tables, functions and settings, overridden by these settings."""
     session = SparkSession(frame.sparkSession.sparkContext, frame.sparkSession._jsparkSession.cloneSession())
     for name, value in settings.items():
         session.conf.set(name, value)
@@ -97,7 +97,7 @@ def batch_session(frame: DataFrame, settings: Mapping[str, str]) -> SparkSession
 
 @contextmanager
 def active(session: SparkSession) -> Iterator[None]:
-    """Make a session the active one of this thread, by whose settings Spark reads types and texts of SQL."""
+    """Make a session the active one of this thread, because Spark reads types and SQL texts by its settings."""
     assert session._jvm is not None
     sessions = SparkSession._get_j_spark_session_class(session._jvm)
     java, python = sessions.getActiveSession(), SparkSession._activeSession
@@ -113,7 +113,7 @@ def active(session: SparkSession) -> Iterator[None]:
 
 
 def _active_queries(session: SparkSession) -> Any:
-    # The session is a copy that the query made; `session.streams` lists the queries that were started by that.
+    # Not `session.streams`, because the session is a copy that the query made, and those are the queries it started.
     return session._jsparkSession.sharedState().activeStreamingQueries()
 
 

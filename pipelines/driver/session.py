@@ -1,4 +1,4 @@
-"""Driver session: the time in which a process holds a pipeline, and what it reports of itself."""
+"""Driver session: the time in which a process holds a pipeline, and what it reports about itself."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,9 +31,9 @@ from tidegauge.state_backends.session import VANISHED_SECONDS, unsafe_settings
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.synchronizer.membership import Membership
 
-PATIENCE_MS = 3_000  # with the session of a driver that was killed a moment ago
+PATIENCE_MS = 3_000  # until the database has ended the session of a driver that was killed a moment ago
 
-# A batch that an attempt has begun comes again as it was.
+# No row while a batch is open, because that one must be replayed as it was.
 NEXT_BATCH = """
 SELECT p.checkpoint_id, p.committed_batch_id + 1 FROM tidegauge.pipeline p WHERE p.name = %s AND NOT EXISTS (
     SELECT FROM tidegauge.batch b WHERE b.pipeline = p.name AND b.txid = p.open_txid)
@@ -43,10 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 def check_declarations(pipeline: Pipeline, dsn: str) -> None:
-    """Raise SpecMismatchError where a state has changed in a way that its rows cannot follow.
+    """Raise SpecMismatchError if a state has changed in a way that its rows cannot follow.
 
-    A driver finds that, too, but after Spark has started. A database that does not answer, or has no catalog of this
-    version yet, is left to it.
+    Checked here, because a driver finds it only after Spark has started. If the database does not answer, or has no
+    catalog of this version yet, the driver will say so.
     """
     not_here = psycopg.OperationalError, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn
     with suppress(*not_here), connect(dsn, f"{pipeline.name} check") as conn:
@@ -56,9 +56,9 @@ def check_declarations(pipeline: Pipeline, dsn: str) -> None:
 class DriverSession:
     """The time in which this process holds a pipeline: its lock, its fence, its states registered, its membership.
 
-    name: what its ledger goes by. shadow: whether it feeds the shadows of the states. clock: the driver's.
-    accept_gap: as RunOptions has it. last: the last batch that its checkpoint has seen committed.
-    A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError where the states differ.
+    name: the name of its ledger. shadow: whether it feeds the shadows of the states. clock: the driver's.
+    accept_gap: as in RunOptions. last: the last batch that its checkpoint has seen committed.
+    A context manager. Raises PipelineHeldError while another driver lives, SpecMismatchError if the states differ.
     """
 
     shadow: ClassVar[bool] = False
@@ -86,7 +86,7 @@ class DriverSession:
     def __enter__(self) -> "DriverSession":
         self.conn = connect(self.dsn, self.name)
         try:
-            # The ledger's connection belongs to the thread that runs the batches.
+            # Separate, because the ledger's connection belongs to the thread that runs the batches.
             self._reports = connect(self.dsn, f"{self.name} reports")
             Catalog(self.conn).install()
             self.ledger = BatchLedger(self.conn, self.name, self._clock)
@@ -103,16 +103,16 @@ class DriverSession:
     ) -> None:
         self.conn.close()
         if self._membership is not None:
-            # Where the database is what failed, the silence says the same.
+            # Suppressed, because if the database has failed, the missing heartbeat says the same.
             with suppress(SynchronizerError, psycopg.Error):
                 self._membership.leave()
         if hasattr(self, "_reports"):
             self._reports.close()
 
     def report(self, status: str, message: str = "", progress: Mapping[str, Any] | None = None, **tries: Any) -> None:
-        """Say how this driver is, and that it lives. tries: as driver_status.report takes them."""
+        """Report the status of this driver, and that it lives. tries: as driver_status.report takes them."""
         driver_status.report(self._reports, self.name, status, message, progress, **tries)
-        # For people to look at: whatever is wrong with the members' log, the pipeline goes on.
+        # Suppressed, because the members' log only informs people, and must not stop the pipeline.
         if self._membership is not None:
             with suppress(SynchronizerError):
                 self._membership.heartbeat()
@@ -120,7 +120,7 @@ class DriverSession:
     def desired_state(self) -> DesiredState:
         """Return the desired state, to be followed between two batches.
 
-        Raises FencedError once another driver has taken over, OperationalError where the lock is gone with its session.
+        Raises FencedError once another driver has taken over, OperationalError if the session with the lock is gone.
         """
         desired = driver_status.read_desired_state(self._reports, self.name)
         self.ledger.check(desired.fence, desired.token)
@@ -131,7 +131,7 @@ class DriverSession:
     def plan_replay(self, checkpoint: CheckpointPath) -> bool:
         """Plan a batch without other input for the dead letters that wait to be replayed. Returns whether any wait.
 
-        No query may run. Where another batch must come first, as it was, that one is left alone.
+        No query may be running. If another batch must come first, as it was, nothing is planned.
         """
         if not dead_letter_replay.are_waiting(self.conn, self.name):
             return False
@@ -141,7 +141,7 @@ class DriverSession:
         return True
 
     def clock(self) -> datetime:
-        """Return the database's clock, by which batches have their time."""
+        """Return the time by the database's clock, from which batches take theirs."""
         return self._reports.execute(DATABASE_CLOCK).fetchall()[0][0]  # type: ignore[no-any-return]
 
     def committed_batch(self) -> Batch:
@@ -150,7 +150,7 @@ class DriverSession:
             return self.ledger.start(self.ledger.lock_committed())
 
     def record(self, measured: Iterable[Measured], left: Pending | None = None) -> None:
-        """Keep what was measured of some batches. left: as Measured.record takes it, asked for after they ended."""
+        """Store what was measured for some batches. left: as for Measured.record, asked for after they ended."""
         for each in measured:
             each.record(self._reports, left)
 
@@ -181,7 +181,7 @@ class DriverSession:
     def _acquire(self) -> None:
         """Acquire the ledger; wait for the server to end the session of a driver whose host has vanished.
 
-        A driver that lives reports twice a second, and is not waited for.
+        A driver that lives is not waited for; it reports twice a second.
         """
         reported = driver_status.reported_at(self.conn, self.name)
         try:
@@ -189,7 +189,7 @@ class DriverSession:
         except PipelineHeldError as held:
             if driver_status.reported_at(self.conn, self.name) != reported:
                 raise
-            logger.warning("%s; it is silent, waiting %s s for its connection to end", held, VANISHED_SECONDS)
+            logger.warning("%s; it reports nothing, waiting %s s for its connection to end", held, VANISHED_SECONDS)
             self.ledger.acquire(patience_ms=VANISHED_SECONDS * 1_000, last=self._last)
         self._report_unsafe_settings()
 
@@ -197,7 +197,7 @@ class DriverSession:
         if names := unsafe_settings(self.conn):
             logger.warning(
                 "pipeline %s: the database runs with %s off: a crash of its host can lose or damage committed batches; "
-                "set them on",
+                "turn them on",
                 self.name,
                 ", ".join(names),
             )
@@ -205,7 +205,7 @@ class DriverSession:
     def _catch_up(self, specs: Sequence[StateSpec]) -> None:
         """Compare every backend with the ledger, and show what is committed. Raises FencedError, FindingError."""
         with findings.recorded(self.conn), self.conn.transaction():
-            # Held until it is published, so that the batch is not reverted meanwhile.
+            # Locked until it is published, so that the batch is not reverted meanwhile.
             start = self.ledger.start(self.ledger.lock_committed())
             rows = self.conn.execute("SELECT name, since_txid FROM tidegauge.state WHERE pipeline = %s", [self.name])
             since: dict[str, int] = dict(rows.fetchall())
@@ -230,6 +230,7 @@ class DriverSession:
         self.report("starting", f"waiting to change tables that are being read by {readers}")
 
     def _join(self) -> None:
+        # As in `report`, the pipeline runs without it.
         with suppress(SynchronizerError):
             membership = Membership(self._reports, "driver", self.name)
             membership.join()

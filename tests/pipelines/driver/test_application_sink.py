@@ -293,7 +293,7 @@ class TestASink:
         workspace.land("1.json", order("ann"))
         totals = application.events().groupBy("customer").agg(F.expr("sum(amount) AS amount"))
 
-        with pytest.raises(StreamingQueryException, match="output mode 'Complete' gives every row of the result again"):
+        with pytest.raises(StreamingQueryException, match="output mode 'Complete' repeats every row of the result"):
             application.run(sink("orders", [ORDERS], workspace.dsn), events=totals, mode="complete")
 
 
@@ -371,7 +371,7 @@ class TestADeclaration:
     def test_reads_given_rows_only(self, tmp_path):
         read = Stream.read(JsonFiles(tmp_path, schema=SCHEMA))
 
-        with pytest.raises(PipelineError, match="a sink has the rows of one DataFrame"):
+        with pytest.raises(PipelineError, match="a sink gets the rows of one DataFrame"):
             sink(Pipeline("orders", [read.group_by("customer").persistent_aggregate(ORDERS)]), dsn="unused")
 
     def test_declares_its_states_once(self):

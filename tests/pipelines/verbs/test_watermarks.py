@@ -78,5 +78,5 @@ def test_a_watermark_that_is_not_a_timestamp_or_not_an_interval_is_refused(works
 
     with pytest.raises(PipelineError, match="watermark on 'name', which is string; it needs a timestamp"):
         workspace.run(Pipeline("late", [events.with_watermark("name", "1 hour").persistent_aggregate(TOTALS)]))
-    with pytest.raises(PipelineError, match="watermark delay 'soon' is no interval"):
+    with pytest.raises(PipelineError, match="watermark delay 'soon' is not an interval"):
         workspace.run(Pipeline("late", [events.with_watermark("at", "soon").persistent_aggregate(TOTALS)]))

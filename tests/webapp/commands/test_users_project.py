@@ -144,7 +144,7 @@ def test_a_module_that_cannot_be_read_is_told_after_the_others(project):
     out, said = project.command("pipelines", "declared", code=1, TIDEGAUGE_PIPELINES="acme.nope")
 
     assert "orders: acme.orders:orders, " in out
-    assert "CommandError: TIDEGAUGE_PIPELINES: there is no module 'acme.nope'" in said
+    assert "CommandError: TIDEGAUGE_PIPELINES: module 'acme.nope' not found" in said
 
 
 @pytest.mark.parametrize(
