@@ -7,7 +7,6 @@ others. After twice the guesses of a minute, a limit refills at a slower rate. S
 """
 
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +22,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 
 from tidegauge.webapp.accounts.audit.services import record
+from tidegauge.webapp.accounts.password_checks import password_checks
 from tidegauge.webapp.accounts.rate_limits import Verdict, take
 from tidegauge.webapp.accounts.throttling import client_address, client_network
 
@@ -37,10 +37,6 @@ SALT = "tidegauge.webapp.accounts.sign_in"
 EVERYWHERE = 10
 # Wrong passwords of an address for a name that is guessed from everywhere: a person's own mistakes.
 OWN_MISTAKES = 3
-
-# Addresses with too many wrong passwords: a check costs a third of a second of a processor, so a process makes one at a
-# time for all of them; so many wait for it, for so long.
-MAX_WAITING, WAIT_SECONDS = 4, 2.0
 
 
 class PasswordBackend(ModelBackend):
@@ -89,21 +85,12 @@ class _Attempts:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for the other addresses with too many wrong passwords. Raises PermissionDenied if there are many."""
-        if self._device or _are_allowed([self._address(cost=0)]):
+        """Wait for other password checks, unless the browser is known. Raises PermissionDenied if there are many."""
+        if self._device:
             yield
             return
-        if not _waiting.acquire(blocking=False):
-            raise PermissionDenied
-        try:
-            if not _checking.acquire(timeout=WAIT_SECONDS):
-                raise PermissionDenied
-            try:
-                yield
-            finally:
-                _checking.release()
-        finally:
-            _waiting.release()
+        with password_checks.turn(self._network, is_suspect=not _are_allowed([self._address(cost=0)])):
+            yield
 
     def _of_device(self, cost: int) -> list[Verdict | None]:
         return _take_both(f"device:{self._device}", 1, cost)
@@ -117,9 +104,6 @@ class _Attempts:
     def _address(self, cost: int) -> Verdict | None:
         rate = settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE
         return take(f"wrong_password:{self._network}", rate, cost=cost)
-
-
-_waiting, _checking = threading.BoundedSemaphore(MAX_WAITING), threading.Lock()
 
 
 def _take_both(name: str, times: int, cost: int) -> list[Verdict | None]:
