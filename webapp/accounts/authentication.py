@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -119,8 +120,10 @@ def is_new(token: str) -> bool:
 def known(meta: Mapping[str, Any]) -> ApiKey | None:
     """Return the API key of a request if this process has verified it before, without asking the database."""
     token = _token(meta)
-    if token is None or tokens.is_token(token):
-        return None if token is None or is_new(token) else _verified_or_none(token)
+    if token is None:
+        return None
+    if tokens.is_token(token):
+        return tokens.known(digest_of(token))
     cached = _valid.get(digest_of(token))
     return cached.key if cached is not None and cached.is_valid else None
 
@@ -129,14 +132,8 @@ def verify(meta: Mapping[str, Any]) -> None:
     """Look up the API key of a request, if it has one that may exist, so that `known` returns it."""
     token = _token(meta)
     if token is not None and (not is_new(token) or _prefixes.has(_prefix(token))):
-        _verified_or_none(token)
-
-
-def _verified_or_none(token: str) -> ApiKey | None:
-    try:
-        return verified(token)
-    except AuthenticationFailed:
-        return None
+        with suppress(AuthenticationFailed):  # the view says why
+            verified(token)
 
 
 class _Prefixes:
