@@ -79,7 +79,7 @@ def verified(digest: bytes, text: str, find: Find) -> ApiKey | None:
 
 
 def known(digest: bytes) -> ApiKey | None:
-    """Return the API key of a token that was checked before and has not expired, as it was read last; asks no database."""
+    """Return the API key of a token that was checked before and has not expired, as read last. Asks no database."""
     checked = _checked.get(digest)
     cached = None if checked is None else _keys.get(checked.prefix)
     if checked is None or cached is None or checked.token.expires_at + CLOCK_SKEW <= timezone.now():

@@ -23,8 +23,10 @@ from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.core.cors import events_headers, preflight_headers
 from tidegauge.webapp.core.logs import request_id
 from tidegauge.webapp.core.pooler import PoolerError
+from tidegauge.webapp.core.pools import PoolFullError
 from tidegauge.webapp.events.auth import Authorized, Refused, with_token_in_header
 from tidegauge.webapp.events.connections import Connections, TooManyClientsError
+from tidegauge.webapp.events.threads import CHECKS
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ class EventsApplication:
         cross_origin = events_headers(_header(scope, b"origin"))
         response = _Response(send, {"X-Request-ID": this_request, **cross_origin})
         if view := self._views.get(scope["path"]):
-            answer = await connections.in_thread(lambda: view(ASGIRequest(dict(scope), io.BytesIO())))
+            answer = await connections.threads.run(CHECKS, lambda: view(ASGIRequest(dict(scope), io.BytesIO())))
             await response.send_all(answer.status_code, dict(answer.headers), answer.content)
         elif scope["method"] == "OPTIONS":
             await response.send_all(204, {"Allow": "GET, OPTIONS", **preflight_headers(cross_origin, "GET")}, b"")
@@ -122,6 +124,9 @@ class _Response:
 async def _subscribe(connections: Connections, scope: Scope, receive: Receive, response: _Response) -> None:
     try:
         authorized = await connections.authorize(scope)
+    except PoolFullError as error:
+        await response.send_problem(problem("busy", str(error)), {"Retry-After": LIMIT_RETRY_SECONDS})
+        return
     except Exception:
         logger.exception("request failed")
         await response.send_problem(problem("internal_error", "internal error; the log has the details"), {})

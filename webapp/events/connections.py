@@ -1,21 +1,21 @@
 """Tracks SSE connections and the background tasks they share: one commit listener, one status poll, one membership."""
 
 import asyncio
-import contextvars
+import io
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 from django.conf import settings
-from django.db import close_old_connections, connections
+from django.core.handlers.asgi import ASGIRequest
 
 from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.webapp.accounts.callers import caller_of
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.membership import ProcessMembership
 from tidegauge.webapp.events.auth import Authorized, Refused, authorize
@@ -23,14 +23,10 @@ from tidegauge.webapp.events.broker import EVERY_PIPELINE, TRANSIENT, CommitList
 from tidegauge.webapp.events.deltas import CommitsCursor, commits_delta
 from tidegauge.webapp.events.stream import CLIENTS, DROPPED, EventStream, Send
 from tidegauge.webapp.events.subscriptions import CommitsSubscription, Subscription
+from tidegauge.webapp.events.threads import ARRIVALS, CHECKS, READS, Threads
 from tidegauge.webapp.events.turns import Turns
 
 logger = logging.getLogger(__name__)
-
-Answer = TypeVar("Answer")
-
-# Each thread holds a database connection. Reads are short, and shared by the clients.
-THREADS = 4
 
 # How often to look for changes without a notification, such as a driver that died; once for all connected pages.
 STATUS_POLL_SECONDS = 1.0
@@ -62,24 +58,22 @@ class Connections:
         self._turns = Turns()
         # Request to the monotonic time when its authorization expires, and the authorization.
         self._authorizations: dict[Any, tuple[float, asyncio.Task[Authorized | Refused]]] = {}
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="events")
+        self.threads = Threads()
         self._member = ProcessMembership("events")
         listener = CommitListener(readers.session_parameters(), self._signals)
         background = (listener.run(), self._poll_status(), self._keep_membership())
         self._background = [asyncio.create_task(each) for each in background]
 
     async def authorize(self, scope: Mapping[str, Any]) -> Authorized | Refused:
-        return await self.in_thread(lambda: authorize(scope))
-
-    async def in_thread(self, work: Callable[[], Answer]) -> Answer:
-        run = contextvars.copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run, _with_live_connection, work)
+        """Raises PoolFullError."""
+        caller = caller_of(ASGIRequest(dict(scope), io.BytesIO()).META)
+        return await self.threads.run(ARRIVALS, lambda: authorize(scope), caller.name)
 
     async def serve(
         self, authorized: Authorized, scope: Mapping[str, Any], send: Send, disconnected: "asyncio.Task[None]"
     ) -> None:
         """Stream until the client disconnects, loses its authorization or reads nothing, or `close` is called."""
-        with self._shared_reads(authorized.subscription) as reads:
+        with self._shared_reads(authorized) as reads:
             still_authorized = partial(self._still_authorized, scope, authorized)
             turn = partial(self._turns.take, authorized.caller)
             stream = EventStream(reads, self._signals, send, authorized.last_id, still_authorized, turn)
@@ -125,14 +119,16 @@ class Connections:
         """Close, and wait until the background tasks have ended."""
         self.close()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await asyncio.gather(*(self.in_thread(connections.close_all) for _ in range(THREADS)), return_exceptions=True)
-        self._threads.shutdown(wait=False)
+        await self.threads.close_connections()
 
     @contextmanager
-    def _shared_reads(self, subscription: Subscription):
+    def _shared_reads(self, authorized: Authorized):
+        subscription = authorized.subscription
         reads = self._reads.get(subscription)
         if reads is None:
-            reads = self._reads[subscription] = SharedReads(subscription, self._signals, self.in_thread)
+            # Charged to the first who subscribes, because it is read once for all.
+            in_thread = partial(self.threads.run, READS, caller=authorized.caller)
+            reads = self._reads[subscription] = SharedReads(subscription, self._signals, in_thread)
         reads.clients += 1
         try:
             yield reads
@@ -146,7 +142,8 @@ class Connections:
         request = (scope["path"], scope["query_string"], tuple(sorted(_credentials(scope))))
         until, task = self._authorizations.get(request, (0.0, None))
         if task is None or (task.done() and time.monotonic() > until):
-            task = asyncio.create_task(self.in_thread(lambda: authorize(scope, recheck=True)))
+            recheck = self.threads.run(READS, lambda: authorize(scope, recheck=True), authorized.caller)
+            task = asyncio.create_task(recheck)
             until = time.monotonic() + SHARED_AUTHORIZATION_SECONDS
             self._remove_expired_authorizations()
             self._authorizations[request] = (until, task)
@@ -176,7 +173,7 @@ class Connections:
 
     async def _poll_once(self, cursor: CommitsCursor | None) -> CommitsCursor | None:
         try:
-            delta = await self.in_thread(lambda: commits_delta(CommitsSubscription(), cursor))
+            delta = await self.threads.run(CHECKS, lambda: commits_delta(CommitsSubscription(), cursor))
         except TRANSIENT:
             return cursor
         if delta.frames:
@@ -186,17 +183,11 @@ class Connections:
     async def _keep_membership(self) -> None:
         try:
             while True:
-                await self.in_thread(self._member.heartbeat)
+                await self.threads.run(CHECKS, self._member.heartbeat)
                 await asyncio.sleep(self._member.pause_seconds)
         finally:
-            await asyncio.shield(asyncio.create_task(self.in_thread(self._member.leave)))
+            await asyncio.shield(asyncio.create_task(self.threads.run(CHECKS, self._member.leave)))
 
 
 def _credentials(scope: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in scope["headers"] if name in (b"authorization", b"x-api-key", b"cookie")]
-
-
-def _with_live_connection(work: Callable[[], Answer]) -> Answer:
-    # As Django does at the start of a request: drop the thread's connection if it is dead or too old.
-    close_old_connections()
-    return work()
