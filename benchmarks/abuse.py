@@ -2,8 +2,9 @@
 
 The honest client sends lookups of 100 keys one after the other, and each is timed; p99 is that of a round. The other
 one opens sockets without a request, or without the body of one, reads exports slowly, waits for a batch that does not
-come, or searches 1.5 million keys; refused, it comes again after a second. In each round each of these is measured by
-itself.
+come, or searches 1.5 million keys; refused, it comes again after a second. Strangers, who have no API key, hold bodies
+back, send keys that do not exist, ask for the API's description and guess passwords. In each round each of these is
+measured by itself.
 """
 
 import json
@@ -12,8 +13,10 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import cycle
 
 import psycopg
@@ -34,6 +37,7 @@ REQUESTS = 400
 ROUNDS = 5
 NEVER = 2**60  # a batch that does not come
 SETTLE_SECONDS = 1.0
+MIB_4 = 4 * 1024 * 1024
 
 Abuse = Callable[[int, str], AbstractContextManager[None]]
 
@@ -109,7 +113,8 @@ def _sockets(port: int, sent: bytes, count: int) -> Iterator[list[socket.socket]
     with ExitStack() as stack:
         clients = [stack.enter_context(socket.create_connection((LOOPBACK, port))) for _ in range(count)]
         for client in clients:
-            client.sendall(sent)
+            with suppress(OSError):  # it may be refused while it is sent
+                client.sendall(sent)
         yield clients
 
 
@@ -135,13 +140,42 @@ def _slow_exports(port: int, key: str) -> Iterator[None]:
 @contextmanager
 def _waits(port: int, key: str) -> Iterator[None]:
     body = json.dumps({"keys": [], "min_txid": NEVER}).encode()
-    yield from _again_and_again(port, post(QUERY, body, Authorization=f"Bearer {key}"), 200)
+    yield from _again_and_again(port, [post(QUERY, body, Authorization=f"Bearer {key}")] * 200)
 
 
 @contextmanager
 def _searches(port: int, key: str) -> Iterator[None]:
     path = f"/api/v1/states/{VISITORS.name}/entries?search=zzz"
-    yield from _again_and_again(port, _get(path, key), 40)
+    yield from _again_and_again(port, [_get(path, key)] * 40)
+
+
+@contextmanager
+def _held_bodies(port: int, key: str) -> Iterator[None]:
+    head, _, _ = post(QUERY, b" " * MIB_4, Authorization="Bearer tmk_00000000_x").partition(END_OF_HEADERS)
+    with _sockets(port, head + END_OF_HEADERS + b" " * (MIB_4 - 1), 40):
+        yield
+
+
+@contextmanager
+def _random_keys(port: int, key: str) -> Iterator[None]:
+    requests = [post(QUERY, lookup_body(0), Authorization=f"Bearer tmk_{number:08x}_x") for number in range(1_200)]
+    yield from _again_and_again(port, requests)
+
+
+@contextmanager
+def _descriptions(port: int, key: str) -> Iterator[None]:
+    yield from _again_and_again(port, [_get("/api/docs"), _get("/api/schema")])
+
+
+@contextmanager
+def _wrong_passwords(port: int, key: str) -> Iterator[None]:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/login") as page:
+        cookie = page.headers["Set-Cookie"].partition(";")[0]
+    form = urllib.parse.urlencode({"csrfmiddlewaretoken": cookie.partition("=")[2], "username": "ann", "password": "x"})
+    sent = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+    head = f"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}Content-Length: {len(form)}\r\n\r\n"
+    yield from _again_and_again(port, [(head + form).encode()] * 16)
 
 
 _ABUSES: Mapping[str, Abuse] = {
@@ -151,11 +185,16 @@ _ABUSES: Mapping[str, Abuse] = {
     "32_slow_exports": _slow_exports,
     "200_waits": _waits,
     "40_searches": _searches,
+    "40_held_bodies_of_strangers": _held_bodies,
+    "1200_keys_that_do_not_exist": _random_keys,
+    "2_readers_of_the_description": _descriptions,
+    "16_wrong_passwords": _wrong_passwords,
 }
 
 
-def _get(path: str, key: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+def _get(path: str, key: str = "") -> bytes:
+    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{authorization}\r\n".encode()
 
 
 def _meanwhile(step: Callable[[], None]) -> Iterator[None]:
@@ -185,9 +224,10 @@ def _read_slowly(clients: list[socket.socket]) -> None:
             continue
 
 
-def _again_and_again(port: int, request: bytes, count: int) -> Iterator[None]:
-    """Keep so many connections with a request under way; a refused one is sent again after a second."""
-    connections = [Connection(port) for _ in range(count)]
+def _again_and_again(port: int, requests: Sequence[bytes]) -> Iterator[None]:
+    """Keep a connection with each request under way; a refused one is sent again after a second."""
+    of = {Connection(port): request for request in requests}
+    connections = list(of)
     due: list[tuple[float, Connection]] = [(0.0, connection) for connection in connections]
     with selectors.DefaultSelector() as selector:
         for connection in connections:
@@ -197,7 +237,7 @@ def _again_and_again(port: int, request: bytes, count: int) -> Iterator[None]:
             now = time.monotonic()
             for at, connection in [each for each in due if each[0] <= now]:
                 due.remove((at, connection))
-                connection.send(request)
+                connection.send(of[connection])
             for ready, _ in selector.select(0.05):
                 answer = ready.data.receive()
                 if answer is not None:
