@@ -1,1 +1,1 @@
-"""Spark's checkpoint folder: where it is, what is in it, and how it reaches the disk."""
+"""Spark's checkpoint folder: its location, its contents, and how it is written to disk."""

@@ -1,9 +1,9 @@
 """Checkpoint on disk: Spark renames the files of its checkpoint into place without waiting for the disk.
 
-So a power cut may take the newest of them, or leave them empty, although what they plan was counted. A batch's plan is
-therefore written to disk before the ledger counts on it. What is torn at the next start is newer than that, so it is
-set aside: Spark plans that batch again, and the ledger compares what it holds. Spark's notes that batches are done are
-not written: without its note, a batch comes again that the ledger knows.
+A power cut may therefore lose the newest files, or leave them empty, although the batches that they plan were counted.
+So a batch's plan is synced to disk before the ledger relies on it. A file that is torn at the next start is newer than
+that and is set aside: Spark plans its batch again, and the ledger compares the input. Spark's notes that batches are
+done are not synced, because a batch without its note is only replayed, and the ledger recognizes it.
 """
 
 import json
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointDisk:
-    """Writes the plans that Spark has put into a checkpoint to disk.
+    """Syncs the plans that Spark has put into a checkpoint to disk.
 
-    A store keeps what has been closed in it, as far as it can be told to, so there is nothing to write.
+    For a checkpoint in a store it does nothing, because a store keeps each file once it is closed.
     """
 
     def __init__(self, checkpoint: CheckpointPath) -> None:
@@ -46,9 +46,9 @@ class CheckpointDisk:
         self._on_disk: set[str] = set()
 
     def sync(self) -> None:
-        """Return once every plan, the entries of the sources' logs and the metadata are on disk, and their folders.
+        """Return once every plan, the entries of the sources' logs, the metadata and their folders are on disk.
 
-        Only what is new since the last call is written. Measured: see docs/adr/batches.md.
+        Only files that are new since the last call are synced. Measured: see docs/adr/batches.md.
         """
         if isinstance(self._checkpoint, StorePath):
             return
@@ -56,7 +56,7 @@ class CheckpointDisk:
         entries = {entry.path: str(folder) for folder in folders for entry in os.scandir(folder)}
         new = entries.keys() - self._on_disk
         changed = {entries[path] for path in new} | (set() if self._on_disk else {str(self._checkpoint.parent)})
-        # Side by side: the file system then commits most of them at once.
+        # In parallel, because the file system then commits most of them at once.
         with ThreadPoolExecutor(SYNCS) as pool:
             list(pool.map(_sync_if_there, sorted(new)))
             list(pool.map(_sync_if_there, sorted(changed)))
@@ -79,14 +79,14 @@ def sync_path(path: Path | str) -> None:
 
 
 def sync_folder(folder: CheckpointPath) -> None:
-    """Return once a folder of this machine, with all that is in it, is on disk."""
+    """Return once a local folder and everything in it is on disk. Does nothing for a folder in a store."""
     if isinstance(folder, Path):
         for path in [*folder.rglob("*"), folder]:
             sync_path(path)
 
 
 def _sync_if_there(path: str) -> None:
-    # Spark deletes old files and renames temporary ones meanwhile.
+    # A file may be gone, because Spark deletes old files and renames temporary ones at the same time.
     with suppress(FileNotFoundError):
         sync_path(path)
 
@@ -94,9 +94,9 @@ def _sync_if_there(path: str) -> None:
 def set_aside_torn(checkpoint: CheckpointPath) -> None:
     """Rename the newest plan, note or log entry of a checkpoint if a power cut has left it empty or cut off.
 
-    With a log entry goes the plan that rests on it, and with a plan its note. Call it before Spark opens the folder.
-    Raises CheckpointTornError if anything else is torn: an older batch may have been counted, and those after it are
-    planned on top of it.
+    A plan is renamed with the log entry that it refers to, and a note with its plan. Call it before Spark opens the
+    folder. Raises CheckpointTornError if any other file is torn, because an older batch may have been counted, and
+    later batches are planned on top of it.
     """
     metadata = checkpoint / MARK
     if metadata.exists() and not _is_whole(metadata, lines=1):
@@ -112,31 +112,32 @@ def set_aside_torn(checkpoint: CheckpointPath) -> None:
             raise _torn(checkpoint / "sources", "lacks the files of more than the newest batch")
     newest = max((batch_id for batch_id, _plan in log_entries(plans)), default=-1)
     for batch_id, note in log_entries(notes):
-        # Spark would run the batch before again if a note had no plan.
+        # A note without a plan is set aside too, because Spark would otherwise run the previous batch again.
         if not _set_aside_if_torn(note, lines=2) and batch_id > newest:  # format, watermark
             _set_aside(note, _checksum(note))
 
 
 def set_aside_unplanned(checkpoint: CheckpointPath, places: Iterable[int]) -> None:
-    """Rename the log entries of files that no batch was planned with, so that those files are new to Spark again.
+    """Rename log entries that no planned batch refers to, so that Spark sees their files as new again.
 
-    places: of sources of files. Spark writes the entry before the plan, and a driver killed in between leaves it; at
-    the next start the source would give it to the first batch, although it waits. Call it after `set_aside_torn`.
+    places: those of the sources of files. Spark writes the entry before the plan, so a driver that is killed in between
+    leaves such an entry. At the next start the source would give its files to the first batch, even if the source has
+    to wait. Call it after `set_aside_torn`.
     """
     plans = log_entries(checkpoint / "offsets")
     offsets = batch_offsets(checkpoint, plans[-1][0]) if plans else []
     if offsets is None:
-        return  # it cannot be read now, and Spark will not go on without it
+        return  # the plan cannot be read now, and Spark will not continue without it either
     for place in places:
         planned = log_number(offsets[place] if place < len(offsets) else None)
         for number, entry in log_entries(checkpoint / "sources" / str(place)):
             if number > planned:
-                logger.warning("%s has files that no batch was planned with: added %s to its name", entry, UNPLANNED)
+                logger.warning("%s lists files that are in no planned batch: added %s to its name", entry, UNPLANNED)
                 _rename(UNPLANNED, entry, _checksum(entry))
 
 
 def _lacks_its_log(checkpoint: CheckpointPath) -> bool:
-    """Return whether the newest plan takes files from an entry that a source's log does not reach."""
+    """Return whether the newest plan takes files from a log entry that does not exist."""
     for batch_id, _plan in log_entries(checkpoint / "offsets")[-1:]:
         for place, offset in enumerate(batch_offsets(checkpoint, batch_id) or []):
             if isinstance(offset, dict) and "logOffset" in offset:
@@ -170,14 +171,14 @@ def _is_whole(path: CheckpointPath, lines: int) -> bool:
     if sums is not None:
         return sums == [zlib.crc32(text[at : at + CHUNK_BYTES]) for at in range(0, len(text), CHUNK_BYTES)]
     found = text.decode(errors="replace").splitlines()
-    # Spark writes no log entry without files, but a checkpoint that was made from the ledger may have one.
+    # Spark writes no log entry without files, but a checkpoint that was rebuilt from the ledger may have one.
     checksum = _checksum(path)
     made = found == [FORMAT] and (checksum is None or not checksum.exists())
     return len(found) >= lines and (made or _is_json(found[-1]))
 
 
 def _sums(path: CheckpointPath) -> list[int] | None:
-    """Return what Hadoop's checksum file says of each chunk, None if there is none or it has another length."""
+    """Return the checksum of each chunk from Hadoop's checksum file; None if it is missing or has another length."""
     checksum, chunks = _checksum(path), math.ceil(path.stat().st_size / CHUNK_BYTES)
     if checksum is None:
         return None
@@ -196,7 +197,7 @@ def _is_json(line: str) -> bool:
 
 
 def _checksum(path: CheckpointPath) -> Path | None:
-    """Return where Hadoop keeps the checksum of a file of this machine. Stores check their files themselves."""
+    """Return the path of Hadoop's checksum of a local file; None in a store, which checks its files itself."""
     return path.with_name(f".{path.name}.crc") if isinstance(path, Path) else None
 
 

@@ -1,8 +1,8 @@
-"""Spark's log of the files that its batches have taken, in the checkpoint: `sources/<place>/<number>`.
+"""Spark's log of the files that its batches have read, in the checkpoint: `sources/<place>/<number>`.
 
-A line has a path, the file's time of modification when it was planned, and the entry's number. Every tenth entry is a
-`.compact` one, which repeats all before it; Spark deletes those after a while. An entry's number is the offset
-(`logOffset`) that batches refer to. It runs apart from the numbers of the batches once a checkpoint has gone back.
+A line has a path, the file's modification time when the batch was planned, and the entry's number. Every tenth entry is
+a `.compact` one, which repeats all before it; Spark deletes those after a while. An entry's number is the offset
+(`logOffset`) that batches refer to. It differs from the batch number after a checkpoint has been rewound.
 """
 
 import json
@@ -16,22 +16,22 @@ from urllib.parse import quote, unquote, urlparse
 from tidegauge.pipelines.checkpoint.files import CheckpointPath, StorePath, compact_json
 from tidegauge.state_backends.repair.resume import ResumePoint
 
-# Path to time of modification, in ms since 1970.
+# Path to modification time, in ms since 1970.
 Files = dict[Path, int]
 
-# As in Spark's setting `spark.sql.streaming.fileSource.log.compactInterval`.
+# The default of Spark's setting `spark.sql.streaming.fileSource.log.compactInterval`.
 COMPACT_INTERVAL = 10
 COMPACT = ".compact"
 
-# What java.net.URI leaves as it is in a path.
+# The characters that java.net.URI does not quote in a path.
 PLAIN = frozenset(string.ascii_letters + string.digits + "-_.!~'()*,;:$&+=@/")
 
 
 class ProcessedFiles:
-    """The names of the files that batches of one checkpoint have taken, from Spark's log in the checkpoint.
+    """The names of the files that batches of one checkpoint have read, from Spark's log in the checkpoint.
 
-    The log has a file per batch, and sometimes a `.compact` one that repeats all before it. Each is read once, so
-    asking every second stays cheap.
+    The log has a file per batch, and sometimes a `.compact` one that repeats all before it. Each is read only once, so
+    that a call every second is cheap.
     """
 
     def __init__(self, checkpoint: CheckpointPath, place: int = 0) -> None:
@@ -50,7 +50,7 @@ class ProcessedFiles:
 
 
 def log_entries(folder: CheckpointPath) -> list[tuple[int, CheckpointPath]]:
-    """Return the entries of one of Spark's logs with their numbers, the newest last; none of a folder that is gone."""
+    """Return the entries of one of Spark's logs with their numbers, the newest last; empty if the folder is missing."""
     if not folder.is_dir():
         return []
     paths = {path.name: path for path in folder.iterdir()}
@@ -63,7 +63,7 @@ def _names(path: CheckpointPath) -> set[str]:
 
 
 def path_of(file: str) -> Path:
-    """Return the path that a URI of Spark names, as in the log and in the column of a row's file."""
+    """Return the path of a file URI as Spark writes it in the log and in the column with a row's file."""
     return Path(unquote(urlparse(file).path))
 
 
@@ -79,7 +79,7 @@ def logged_files(log: CheckpointPath, first: int, last: int) -> Files | None:
 
 
 def taken_files(log: CheckpointPath, last: int) -> Files:
-    """Return the files of all entries up to `last`, as far as the log has them; a driver may be writing it."""
+    """Return the files of the entries up to `last` that the log has; a driver may be writing it at the same time."""
     files: Files = {}
     for _number, path in log_entries(log):
         files |= {path_of(line["path"]): line["timestamp"] for line in _lines(path) if line["batchId"] <= last}
@@ -89,13 +89,13 @@ def taken_files(log: CheckpointPath, last: int) -> Files:
 def _lines(path: CheckpointPath) -> Iterator[dict[str, Any]]:
     try:
         _version, *lines = path.read_text("utf-8").split("\n")
-    except FileNotFoundError:  # Spark has compacted it since; the compact one has its lines
+    except FileNotFoundError:  # Spark has deleted it after compaction; the compact entry has its lines
         return
     yield from (json.loads(line) for line in lines if line)
 
 
 def modified_now(path: Path, planned: int) -> int:
-    """Return when a file was last modified, in ms since 1970; as planned if the file is gone."""
+    """Return when a file was last modified, in ms since 1970; `planned` if the file is gone."""
     try:
         return path.stat().st_mtime_ns // 1_000_000
     except OSError:
@@ -108,7 +108,7 @@ def log_number(offset: Any) -> int:
 
 
 def _holder(log: CheckpointPath, number: int) -> CheckpointPath | None:
-    """Return the file that has the entry: its own, or the first compact one after it."""
+    """Return the file that contains the entry: its own, or the first compact one after it."""
     own = log / str(number)
     if own.exists():
         return own
@@ -117,7 +117,7 @@ def _holder(log: CheckpointPath, number: int) -> CheckpointPath | None:
 
 
 def _lines_of(holder: CheckpointPath, number: int) -> Iterator[dict[str, Any]]:
-    """Yield the lines of one entry. They are in order, so a compact one of a million lines is read from its end."""
+    """Yield the lines of one entry, from the end, because a compact file may have a million lines in order of entry."""
     for text in _lines_from_end(holder):
         line = json.loads(text)
         if line["batchId"] < number:
@@ -127,7 +127,7 @@ def _lines_of(holder: CheckpointPath, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _lines_from_end(holder: CheckpointPath) -> Iterator[bytes]:
-    """Yield all lines but the first, which has the format's version."""
+    """Yield all lines from the last to the second; the first has the format's version."""
     if isinstance(holder, StorePath):
         yield from _from_end(holder.read_bytes())
         return
@@ -149,9 +149,9 @@ def file_uri(path: Path) -> str:
 
 
 def write_log(log: CheckpointPath, entries: Mapping[int, Files]) -> None:
-    """Write a log that has read these files. entries: number to files.
+    """Write a log that lists these files as read. entries: number to files.
 
-    All up to the last compact entry are in that one; Spark wants each entry after it, empty or not.
+    The last compact entry repeats all before it; after it Spark requires every entry, even an empty one.
     """
     log.mkdir(parents=True)
     last = max(entries, default=-1)
@@ -168,8 +168,8 @@ def restore_log(
 ) -> None:
     """Write the log of a checkpoint that resumes from `point`.
 
-    place: which of the query's sources this is. read: what each batch has read, by txid: path in `folder` to time of
-    modification.
+    place: which of the query's sources this is. read: the files that each batch has read, by txid: path in `folder` to
+    modification time.
     """
     end, before = log_number(point.offsets[place]), log_number(point.before[place])
     entries: dict[int, Files] = {end: {}}

@@ -1,8 +1,8 @@
-"""The files of a checkpoint: of this machine, or of a store that Spark reaches by Hadoop's file system API.
+"""The files of a checkpoint: local ones, or files of a store that Spark reaches by Hadoop's file system API.
 
-A `StorePath` has the methods of `Path` that the code of checkpoints needs, so that code is written once. Stores differ
-in one thing: HDFS renames a file or a folder at once, while object stores copy what is renamed, file by file. There a
-file is written in its place, since it appears when it is whole, and a folder is copied (see `move`).
+A `StorePath` has the methods of `Path` that checkpoint code needs, so that one implementation serves both. Stores
+differ in one point: HDFS renames a file or a folder atomically, while object stores copy file by file. In an object
+store a file is written directly, because it is visible only when it is complete, and a folder is copied (see `move`).
 """
 
 import json
@@ -18,17 +18,17 @@ from tidegauge.pipelines.errors import CheckpointUnreachableError, PipelineError
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-# A scheme, as in `s3a://bucket/folder`; Path has turned the two slashes into one if the text went through it.
+# A scheme, as in `s3a://bucket/folder`. One slash is enough, because Path turns the two slashes into one.
 URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/.*)")
 
-# Stores whose rename is one step. Any other is taken for an object store, which is right for every store, but slower.
+# Stores with an atomic rename. Any other is treated as an object store, which is correct for every store, but slower.
 RENAMES_AT_ONCE = frozenset({"hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs"})
 
-MARK = "metadata"  # the file by which a checkpoint is known; it has the id of Spark's query
+MARK = "metadata"  # the file that identifies a checkpoint; it has the id of Spark's query
 
 
 class StoreStat(NamedTuple):
-    """What is asked of a file in a store: its length in bytes."""
+    """The part of `os.stat_result` that is needed of a file in a store: its length in bytes."""
 
     st_size: int
 
@@ -36,8 +36,8 @@ class StoreStat(NamedTuple):
 class StorePath:
     """A file or folder of a store, by its URI. Needs a Spark session, whose `spark.hadoop.*` settings it uses.
 
-    Raises FileNotFoundError as `Path` does, PipelineError where Spark cannot reach such a store, and
-    CheckpointUnreachableError where it cannot at the moment.
+    Raises FileNotFoundError as `Path` does, PipelineError if Spark has no file system for the store, and
+    CheckpointUnreachableError if the store does not answer or refuses.
     """
 
     def __init__(self, uri: str, size: int | None = None) -> None:
@@ -107,12 +107,12 @@ class StorePath:
         return self.read_bytes().decode(encoding)
 
     def write_text(self, text: str, encoding: str = "utf-8") -> None:
-        """Write a file, in place of the one there may be; a store of objects shows it once it is whole."""
+        """Write a file, and replace an existing one; an object store shows it once it is complete."""
         with self._asked() as (files, path):
             stream = files.create(path, True)
             try:
                 stream.write(bytearray(text.encode(encoding)))
-                # What HDFS has closed may be in the memory of its machines alone; an object store takes no notice.
+                # hsync, because HDFS may keep a closed file only in memory. An object store does not need it.
                 stream.hsync() if stream.hasCapability("hsync") else stream.flush()
             finally:
                 stream.close()
@@ -122,7 +122,7 @@ class StorePath:
             files.mkdirs(path)
 
     def replace(self, target: "StorePath") -> None:
-        """Rename a file over the one there may be."""
+        """Rename a file, and replace the target if it exists."""
         if not self.renames_at_once:
             return self.copy(target, delete=True)
         with self._asked() as (_files, path):
@@ -132,25 +132,25 @@ class StorePath:
             context.getFileContext(path.toUri(), _conf()).rename(path, _java_path(target), options)
 
     def rename(self, target: "StorePath") -> None:
-        """Rename a folder, in a store that does so at once. Nothing is at `target`."""
+        """Rename a folder, in a store with an atomic rename. `target` must not exist."""
         with self._asked() as (files, path):
             if not files.rename(path, _java_path(target)):
                 raise CheckpointUnreachableError(f"checkpoint {self.uri!r}: cannot be renamed to {target.uri!r}")
 
     def copy(self, target: "StorePath", *, delete: bool = False) -> None:
-        """Copy a file or a folder within its store, over what there is; with `delete`, remove it then."""
+        """Copy a file or a folder within its store, over an existing one. delete: remove the source afterwards."""
         with self._asked() as (files, path):
             _jvm().org.apache.hadoop.fs.FileUtil.copy(files, path, files, _java_path(target), delete, True, _conf())
 
     def remove(self) -> None:
-        """Delete a file, or a folder with all that is in it, if there is one."""
+        """Delete a file, or a folder with everything in it, if it exists."""
         with self._asked() as (files, path):
             files.delete(path, True)
 
     @contextmanager
     def _asked(self) -> Iterator[tuple[Any, Any]]:
-        """Give Hadoop's file system and path, and raise what Java raises as an error of ours."""
-        # Imported here, since options are checked before Spark is loaded, and a folder of this machine needs none.
+        """Yield Hadoop's file system and path, and convert Java's exceptions to our errors."""
+        # Imported here, because options are checked before Spark is loaded, and a local folder does not need it.
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -181,9 +181,9 @@ CheckpointPath = Path | StorePath
 
 
 def checkpoint_folder(given: CheckpointPath | str) -> CheckpointPath:
-    """Return the folder of a checkpoint: of this machine, given as a path or a `file:` URI, or of a store, by its URI.
+    """Return the folder of a checkpoint: a local one, given as a path or a `file:` URI, or one in a store, by its URI.
 
-    Raises PipelineError for a URI that names a host of files, or no folder.
+    Raises PipelineError for a `file:` URI with a host, and for a URI without a folder.
     """
     uri = URI.fullmatch(str(given))
     if uri is None or isinstance(given, StorePath):
@@ -191,7 +191,7 @@ def checkpoint_folder(given: CheckpointPath | str) -> CheckpointPath:
     scheme, path = uri.groups()
     if scheme.lower() != "file":
         return _store_folder(given, path)
-    # As Spark reads it: nothing is decoded. A `//` is followed by a host, which for a local file is empty.
+    # Nothing is decoded, because Spark does not either. A `//` is followed by a host, which for a local file is empty.
     local = re.fullmatch(r"(?://(?:localhost)?)?(/(?!/).*)", path)
     if local is None:
         raise PipelineError(
@@ -202,7 +202,7 @@ def checkpoint_folder(given: CheckpointPath | str) -> CheckpointPath:
 
 
 def _store_folder(given: Path | str, path: str) -> StorePath:
-    # A host may be left out, as in `dbfs:/folder`; of a Path it is not known whether it was.
+    # A host may be left out, as in `dbfs:/folder`. A Path is refused, because it has lost whether there was a host.
     if isinstance(given, Path) or not re.fullmatch(r"//[^/]*(/+[^/]+)+/*|(/[^/]+)+/*", path):
         raise PipelineError(
             f"checkpoint {str(given)!r}: names no folder of a store; write scheme://host/folder, such as "
@@ -212,12 +212,12 @@ def _store_folder(given: Path | str, path: str) -> StorePath:
 
 
 def as_location(folder: CheckpointPath) -> str:
-    """Return a folder as Spark is told it: its own default may be another file system than this machine's."""
+    """Return a folder as a URI with a scheme, because Spark's default file system may not be the local one."""
     return folder.uri if isinstance(folder, StorePath) else f"file://{folder.absolute()}"
 
 
 def write_whole(file: CheckpointPath, text: str) -> None:
-    """Write a file so that readers see the one before or this one, never a part."""
+    """Write a file atomically: readers see the old or the new content, never a part."""
     if isinstance(file, StorePath) and not file.renames_at_once:
         file.write_text(text)
         return
@@ -227,7 +227,7 @@ def write_whole(file: CheckpointPath, text: str) -> None:
 
 
 def remove(folder: CheckpointPath) -> None:
-    """Remove a folder with all that is in it, if there is one."""
+    """Remove a folder with everything in it, if it exists."""
     if isinstance(folder, StorePath):
         folder.remove()
     else:
@@ -235,10 +235,10 @@ def remove(folder: CheckpointPath) -> None:
 
 
 def move(source: CheckpointPath, target: CheckpointPath) -> None:
-    """Move a checkpoint in place of the one there may be. It is safe to call again after a crash.
+    """Move a checkpoint, and replace the target if it exists. Safe to call again after a crash.
 
-    Where a store cannot rename at once, the file by which a checkpoint is known is copied last and deleted first: so
-    one of the two folders is known, and what else is left of the other is the rest of a move.
+    If a store has no atomic rename, the file that identifies a checkpoint is copied last and deleted first. Thus always
+    at least one of the two folders is a complete checkpoint, and the other may be the rest of an interrupted move.
     """
     if isinstance(source, Path) or source.renames_at_once:
         remove(target)
@@ -284,5 +284,5 @@ def _context() -> "SparkContext":
 
 
 def compact_json(value: Any) -> str:
-    """Return JSON as Spark writes it. Python's readers put a space after each colon and comma."""
+    """Return JSON as Spark writes it, without the spaces that `json.dumps` puts after each colon and comma."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

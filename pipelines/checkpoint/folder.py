@@ -32,7 +32,7 @@ def batch_offsets(checkpoint: CheckpointPath, batch_id: int) -> Any:
 
 
 def offset_range(checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> tuple[Any, Any] | None:
-    """Return the offsets between which a source's part of a batch lies, or None if the checkpoint does not say.
+    """Return the offsets at the start and the end of a source's part of a batch; None if the checkpoint lacks them.
 
     place: the number of the source. The first offset is None if the batch is the source's first one.
     """
@@ -44,10 +44,10 @@ def offset_range(checkpoint: CheckpointPath, batch_id: int, place: int = 0) -> t
 
 
 def plan_without_input(checkpoint: CheckpointPath, batch_id: int) -> bool:
-    """Plan Spark's batch `batch_id` with no input: every source ends where it stood. Nothing else may use the folder.
+    """Plan Spark's batch `batch_id` with no input: every source keeps its offset. Nothing else may use the folder.
 
-    Spark runs a batch that is planned and not done when it starts. Returns False where it is planned already, or the
-    batch before it is not the last that is done.
+    When Spark starts, it runs a batch that is planned and not done. Returns False if the batch is already planned, or
+    if the previous batch is not the last one that is done.
     """
     planned, before = (checkpoint / "offsets" / str(number) for number in (batch_id, batch_id - 1))
     if planned.exists() or not before.exists() or last_committed(checkpoint) != batch_id - 1:
@@ -59,13 +59,13 @@ def plan_without_input(checkpoint: CheckpointPath, batch_id: int) -> bool:
 
 
 def fit_ticks(checkpoint: CheckpointPath, sources: int, *, ticks: bool) -> None:
-    """Let the offsets from which Spark resumes have a tick at their end, or none, as the query has it now.
+    """Add an offset for the tick source to the offsets that Spark resumes from, or remove it, as `ticks` says.
 
-    sources: how many the pipeline reads events from. Spark refuses a query that has another number than its offsets.
-    Nothing else may use the folder.
+    sources: how many the pipeline reads events from. Needed because Spark refuses a query whose number of sources
+    differs from its offsets. Nothing else may use the folder.
     """
     done = last_committed(checkpoint)
-    # Spark reads the offsets of the batch that it goes on after, of the one before, and of one that is planned.
+    # Spark reads the offsets of the last batch that is done, of the one before, and of one that is planned.
     for number in range(done - 1, done + 2) if done is not None else ():
         file = checkpoint / "offsets" / str(number)
         version, metadata, *offsets = file.read_text().splitlines() if file.exists() else ["", ""]
@@ -78,12 +78,12 @@ def fit_ticks(checkpoint: CheckpointPath, sources: int, *, ticks: bool) -> None:
             continue
         write_whole(file, "\n".join([version, metadata, *offsets]))
         if isinstance(file, Path):
-            # Hadoop's sum of what the file held.
+            # Hadoop's checksum is of the old content, so Spark would refuse the file.
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def committed_offset(checkpoint: CheckpointPath, place: int = 0) -> dict[str, Any] | None:
-    """Return the offset at the end of the last batch that Spark noted as done, or None before the first one.
+    """Return a source's offset at the end of the last batch that Spark noted as done; None before the first batch.
 
     place: the number of the source; Spark numbers the query's sources in the checkpoint.
     """
@@ -102,7 +102,7 @@ def last_committed(checkpoint: CheckpointPath) -> int | None:
 
 
 def last_batch(checkpoint: CheckpointPath, pipeline: str) -> LastBatch | None:
-    """Return the last batch that the pipeline committed from this checkpoint; None if it has no note of one."""
+    """Return the last batch that the pipeline committed from this checkpoint; None if the checkpoint has no note."""
     try:
         note = json.loads((checkpoint / LAST_BATCH).read_text())
         return LastBatch(note["epoch"], note["txid"], note["attempt"]) if note["pipeline"] == pipeline else None
@@ -111,12 +111,12 @@ def last_batch(checkpoint: CheckpointPath, pipeline: str) -> LastBatch | None:
 
 
 def note_batch(checkpoint: CheckpointPath, batch: Batch) -> None:
-    """Note a committed batch in its checkpoint, so that a ledger that goes back is noticed; see epochs.py."""
+    """Note a committed batch in its checkpoint, so that a ledger restored to an older one is noticed; see epochs.py."""
     note = {"pipeline": batch.pipeline, **LastBatch(batch.epoch, batch.txid, batch.attempt)._asdict()}
     try:
         write_whole(checkpoint / LAST_BATCH, json.dumps(note))
     except (OSError, CheckpointUnreachableError) as error:
-        # An older note tells less, and the batch is committed.
+        # Only logged, because the batch is committed, and an older note only detects less.
         logger.warning("checkpoint %s: %s cannot be written: %s", checkpoint, LAST_BATCH, error)
 
 
@@ -126,15 +126,15 @@ def shadow_checkpoint(checkpoint: CheckpointPath) -> CheckpointPath:
 
 
 def kept_checkpoint(checkpoint: CheckpointPath) -> CheckpointPath:
-    """Return the folder of the checkpoint that a reprocess has replaced, next to the pipeline's own."""
+    """Return the folder that keeps the checkpoint which a reprocess has replaced, next to the pipeline's own."""
     return checkpoint.with_name(f"{checkpoint.name}.kept")
 
 
 def settle(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath) -> None:
-    """Move the folder that the ledger is bound to into its place, after a swap or a roll-back; drop what has expired.
+    """Move the checkpoint that the ledger is bound to into its place after a swap or a roll-back; drop expired states.
 
-    The caller holds the pipeline. It is safe to call again after a crash. Nothing changes if the ledger is bound to no
-    folder that is there.
+    The caller holds the pipeline. Safe to call again after a crash. Nothing is moved if none of the folders is the one
+    that the ledger is bound to.
     """
     kept = Kept(conn, pipeline)
     kept.drop_expired()
@@ -151,7 +151,7 @@ def settle(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath) 
 def _settle_folders(checkpoint: CheckpointPath, bound: str, *, keeps: bool) -> None:
     shadow, kept = shadow_checkpoint(checkpoint), kept_checkpoint(checkpoint)
     replaced = checkpoint.with_name(f"{checkpoint.name}.replaced")
-    # What a swap replaces can be put back; what a roll-back replaces goes.
+    # A swap keeps the checkpoint that it replaces for a roll-back; a roll-back removes the one that it replaces.
     for arriving, leaving in ((shadow, kept), (kept, replaced)):
         if checkpoint_id(arriving) == bound:
             if checkpoint.exists():
@@ -171,7 +171,7 @@ def remove_shadow_checkpoint(checkpoint: CheckpointPath, bound: str | None) -> N
 
 
 def checkpoint_id(checkpoint: CheckpointPath) -> str | None:
-    """Return the id of the query that a checkpoint belongs to, None where there is none."""
+    """Return the id of the query that a checkpoint belongs to; None if there is no checkpoint."""
     try:
         return str(json.loads((checkpoint / MARK).read_text())["id"])
     except (OSError, ValueError, KeyError):

@@ -1,1 +1,1 @@
-"""Counting again and bringing together: reprocess, recount, backfill, recovery after a store went back."""
+"""Repairs of a pipeline: reprocess, recount, backfill, and recovery after a store was restored to an older point."""

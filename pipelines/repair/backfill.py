@@ -1,8 +1,9 @@
-"""Backfill: count history from files or a table first, then go on with the pipeline's own source where that begins.
+"""Backfill: count history from files or a table first, then continue with the pipeline's own source.
 
-The history runs through the pipeline in place of its source, with the same ledger and a checkpoint of its own beside
-the pipeline's, until nothing is left. Then one transaction hands over, and the next driver starts the pipeline's own
-source where its declaration says. Every batch of both is in one ledger, so each counts once, wherever it is killed.
+The history replaces the pipeline's source until all of it is counted. It uses the pipeline's ledger, and a separate
+checkpoint beside the pipeline's. Then one transaction hands over, and the next driver starts the pipeline's own source
+at the position that its declaration gives. Because one ledger has the batches of both, each counts once even if the
+process is killed at any point.
 """
 
 import threading
@@ -32,16 +33,16 @@ class BackfillSession(DriverSession):
     """The session of a driver that counts the history of a pipeline."""
 
     def _check_backfill(self) -> None:
-        """It is the one that may."""
+        """Allow an unfinished backfill, because this is the driver that runs it."""
 
 
 @dataclass
 class Backfill:
     """Counts the history of a pipeline and hands over to its source.
 
-    history: where it is read from, with the columns of the pipeline's source. named: how the operator named it.
-    checkpoint: Spark's folder for the pipeline; that of the history is beside it. on_batch: called with each batch.
-    Raises PipelineError for a pipeline of several sources or of files, and for other columns.
+    history: the source to read it from, with the columns of the pipeline's source. named: how the operator named it.
+    checkpoint: Spark's folder for the pipeline; the history's folder is beside it. on_batch: called with each batch.
+    Raises PipelineError if the pipeline has several sources or reads files, or if the history lacks a column.
     """
 
     pipeline: Pipeline
@@ -59,9 +60,9 @@ class Backfill:
         self._historic = with_source(self.pipeline, self.history)
 
     def run(self) -> int | None:
-        """Count the history, and hand over. Returns its last batch; None where it was stopped before.
+        """Count the history, and hand over. Returns the last batch of the history; None if it was stopped before.
 
-        It is safe to call again after a crash: the next call continues. Raises BackfillError, and what a driver raises.
+        Safe to call again after a crash: the next call continues. Raises BackfillError, and what a driver raises.
         """
         with connect(self.dsn, f"{self.pipeline.name} backfill") as conn:
             done = self._begin(conn)
@@ -78,7 +79,7 @@ class Backfill:
             return done
 
     def _begin(self, conn: psycopg.Connection) -> int | None:
-        """Begin, or go on. Returns the last batch of the history where it was handed over already."""
+        """Begin or continue. Returns the last batch of the history if it was handed over already, else None."""
         name = self.pipeline.name
         Catalog(conn).install()
         Catalog(conn).register_pipeline(name, spout=self.history.spout, description=self.pipeline.description)
@@ -90,7 +91,7 @@ class Backfill:
         return None
 
     def _pass(self) -> int:
-        """Run through the history there is; return the number of batches."""
+        """Count the history that is there now; return the number of batches."""
         options = RunOptions(self._own_checkpoint, once=True)
         driver = Driver(self._historic, self.spark, self.dsn, options, self.on_batch, self.stopping, BackfillSession)
         driver.run()
@@ -98,19 +99,20 @@ class Backfill:
 
 
 def with_source(pipeline: Pipeline, source: Source) -> Pipeline:
-    """Return a pipeline that reads another source in place of its only one. Raises PipelineError, see Backfill."""
+    """Return the pipeline with its only source replaced by another. Raises PipelineError, see Backfill."""
     if len(pipeline.sources) != 1:
         raise PipelineError(
-            f"pipeline {pipeline.name!r}: has {len(pipeline.sources)} sources, and history stands in for one; merge it "
-            "into the stream of its source instead, or backfill a pipeline of one source"
+            f"pipeline {pipeline.name!r}: has {len(pipeline.sources)} sources, but a backfill can replace only one; "
+            "merge the history into the stream of its source instead, or backfill a pipeline with one source"
         )
     [own] = pipeline.sources
     if isinstance(own, ListedSource):
         raise PipelineError(
-            f"pipeline {pipeline.name!r}: its source reads files, each once for all time; put the history into its "
-            "folder, which counts it"
+            f"pipeline {pipeline.name!r}: its source reads files, each of them once; put the history into its folder "
+            "to have it counted"
         )
-    # What a source tells of itself begins with an underscore; a pipeline that reads it is refused by its check.
+    # Columns that a source adds itself, such as _sign, begin with an underscore. They are not compared here, because
+    # the pipeline's own check refuses a pipeline that reads one and does not get it.
     lacks = [name for name in own.schema.names if name not in source.schema.names and not name.startswith("_")]
     if lacks:
         raise PipelineError(
@@ -142,7 +144,7 @@ def history_source(reference: str, folder: Path | None = None) -> Source:
         found = found() if folder is None else found(folder)
     if found is None or not hasattr(found, "load"):
         raise PipelineError(
-            f"{reference!r} names no source: give `module:attribute`, where that is a source, as JsonFiles(..), or a "
-            "function that returns one"
+            f"{reference!r} does not name a source: give `module:attribute`, where the attribute is a source such as "
+            "JsonFiles(..), or a function that returns one"
         )
     return found  # type: ignore[no-any-return]

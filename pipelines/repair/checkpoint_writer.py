@@ -1,13 +1,13 @@
-"""Writes a checkpoint folder that Spark resumes from, as the ledger knows where the sources stand.
+"""Writes a checkpoint folder that Spark resumes from, with the source offsets that the ledger has.
 
     metadata           the query's id
-    offsets/<batch>    where each source stood after the batch
+    offsets/<batch>    the offset of each source after the batch
     commits/<batch>    the batch is done
-    sources/<place>    what a source of files has read
+    sources/<place>    the files that a source of files has read
 
-Seen with Spark 4.3: of a query that has committed batch n it reads the offsets of n and n - 1 and the commit of n, and
-takes its own settings where the offsets have none. A batch with offsets and without a commit is run again as it was.
-Kafka's and Python's readers need nothing of their own.
+Seen with Spark 4.3: after batch n was committed, Spark reads the offsets of n and n - 1 and the commit of n. It uses
+the session's settings if the offsets file has none. A batch with offsets but no commit runs again with the same input.
+Kafka's and Python's readers need no files of their own.
 """
 
 import json
@@ -23,10 +23,10 @@ from tidegauge.state_backends.repair.resume import Files, Offsets, ResumePoint
 def write_checkpoint(
     checkpoint: CheckpointPath, point: ResumePoint, sources: Sequence[Source], read: Sequence[Mapping[int, Files]]
 ) -> CheckpointPath | None:
-    """Replace a checkpoint folder by one that resumes from `point`. Returns where the old one was moved to, if any.
+    """Replace a checkpoint folder with one that resumes from `point`. Returns where the old one was moved, if any.
 
     read: per source, the files that each batch has read, by txid.
-    May be killed anywhere and called again. Nothing else may use the folder.
+    Safe to call again after a crash. Nothing else may use the folder.
     """
     made, kept = (checkpoint.with_name(f"{checkpoint.name}.{word}") for word in ("restored", "before-restore"))
     remove(made)
@@ -34,6 +34,7 @@ def write_checkpoint(
     for place, (source, files) in enumerate(zip(sources, read, strict=True)):
         if isinstance(source, ListedSource):
             source.restore(made / "sources" / str(place), place, point, files)
+    # Before the move, so that a power cut cannot leave an incomplete checkpoint in its place.
     sync_folder(made)
     had_one = checkpoint.exists()
     if had_one:

@@ -1,7 +1,8 @@
-"""Key sample: the keys of a state that a recount counts, and the partial aggregates of these alone.
+"""Key sample: the keys of a state that a recount counts, and the partial aggregates of only these keys.
 
-Some are given, as those of the table; others are drawn from the source, so that a key that the table lacks is found.
-They are drawn by a hash of the key: all events of a key are in or out, and only they are grouped.
+Some keys are given, such as keys of the table. Others are drawn from the source, to find keys that the table lacks.
+They are drawn by a hash of the key, so that either all events of a key are in the sample or none, and only the events
+in the sample are grouped.
 """
 
 import secrets
@@ -22,17 +23,17 @@ from tidegauge.state_backends.aggregators.column import quoted
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# The column that marks a key that is given.
+# The column that marks a given key.
 GIVEN = "_given"
 
-# There may be more keys than were asked for: by chance, or as the state has lost most of its rows and so says little of
-# how many there are. So many times as many are counted at most.
+# The draw may give more keys than were asked for: by chance, or because the state has lost most of its rows, so that
+# its size is no estimate of the number of keys. At most this many times the number asked for are counted.
 SURPLUS = 4
 
 
 @dataclass(frozen=True)
 class KeySample:
-    """given: these keys. drawn: how many others, about. of: how many keys the state has, or should have."""
+    """given: these keys. drawn: about how many others. of: how many keys the state has, or should have."""
 
     given: Sequence[Key]
     drawn: int = 0
@@ -40,7 +41,7 @@ class KeySample:
     salt: int = field(default_factory=lambda: secrets.randbelow(2**31))
 
     def partials(self, fed: PersistentAggregate, events: DataFrame) -> DataFrame:
-        """Return the partial aggregates of the sample's keys, as `partial_aggregates` returns those of all keys."""
+        """Return the partial aggregates of the sample's keys, in the shape that `partial_aggregates` returns."""
         spec = fed.spec
         if not spec.key:
             return partial_aggregates(events, fed)
@@ -59,7 +60,7 @@ class KeySample:
     def _limited(self, rows: DataFrame, spec: StateSpec, given: DataFrame) -> DataFrame:
         columns = {name: name for name in spec.key}
         order = F.col(GIVEN).desc_nulls_last(), self._hash(spec, columns)
-        # A key has two rows where some of its events are misfits.
+        # Twice, because a key has two rows if some of its events are misfits.
         most = 2 * (len(self.given) + SURPLUS * self.drawn)
         return _marked(rows, spec, columns, given).orderBy(*order).limit(most).select(*rows.columns)
 
@@ -74,7 +75,7 @@ def _marked(rows: DataFrame, spec: StateSpec, columns: Mapping[str, str], given:
 
 
 def _typed(spec: StateSpec, columns: Mapping[str, str]) -> list[Column]:
-    """Return the key as the state has it."""
+    """Return the key columns converted to the types that the state stores."""
     keys = {name: quoted(column) for name, column in columns.items()}
     return [F.expr(part) for part in canonical_key(spec, keys).values()]
 

@@ -1,7 +1,7 @@
-"""What a pipeline leaves outside of the ledger once it is retired, and who still reads a state.
+"""What a retired pipeline leaves outside of the ledger, and which pipelines still read a state.
 
-Its checkpoint is a folder, its sources may be kept by a server, as a replication slot is, and who reads a state by
-`state_query` is known to the declarations alone.
+Its checkpoint is a folder, and a server may keep something for a source, such as a replication slot. Only the
+declarations say which pipelines read a state by `state_query`.
 """
 
 import logging
@@ -15,16 +15,16 @@ from tidegauge.pipelines.driver.discovery import Declaration, Search, places
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.sources.source import HeldSource
 
-# What Spark and Tidegauge write into a checkpoint. Whatever else is in the folder is not ours.
+# What Spark and Tidegauge write into a checkpoint. Everything else in the folder is the user's and is kept.
 OURS = (MARK, f".{MARK}.crc", "offsets", "commits", "sources", "state", LAST_BATCH)
 
 logger = logging.getLogger(__name__)
 
 
 def readers_of(state: str, declarations: Iterable[Declaration] | None = None) -> Iterator[str]:
-    """Yield the declared pipelines that feed a state or look up in it, in words.
+    """Yield a sentence for each declared pipeline that feeds a state or looks up in it.
 
-    declarations: the user's, by default. One that cannot be read is logged: what it reads is not known.
+    declarations: the user's, by default. A declaration that cannot be read is logged, because its states are unknown.
     """
     for declared in _declared() if declarations is None else declarations:
         try:
@@ -46,30 +46,30 @@ def _declared() -> list[Declaration]:
 
 
 def held_sources(pipeline: Pipeline) -> list[HeldSource]:
-    """Return the sources of which a server keeps something for the pipeline."""
+    """Return the sources for which a server keeps something, such as a replication slot."""
     return [source for source in pipeline.sources if isinstance(source, HeldSource)]
 
 
 def drop_sources(pipeline: Pipeline) -> Iterator[str]:
-    """Let servers forget what they keep for the pipeline; yields a line of each."""
+    """Drop what servers keep for the pipeline's sources; yields a line for each source."""
     for source in held_sources(pipeline):
         source.drop()
         yield f"{source}: dropped what its server kept for the pipeline"
 
 
 def drop_checkpoint(folder: CheckpointPath, bound: str | None) -> Iterator[str]:
-    """Remove the checkpoint that the ledger was bound to, with what a reprocess has put beside it.
+    """Remove the checkpoint that the ledger was bound to, and the folders that a reprocess has put beside it.
 
-    A folder of another query stays, and so does what is not a checkpoint's.
+    A folder that belongs to another query is kept, and so are files that are not part of a checkpoint.
     """
     if not folder.exists():
         return
     if bound is None or checkpoint_id(folder) != bound:
-        yield f"checkpoint {str(folder)!r}: is not the one that the ledger was bound to, and stays"
+        yield f"checkpoint {str(folder)!r}: is not the one that the ledger was bound to, so it is kept"
         return
     for beside in (shadow_checkpoint(folder), kept_checkpoint(folder)):
         remove(beside)
-    # The id goes last: killed in between, the next call still knows the folder.
+    # The file with the id is removed last, so that after a crash the next call still recognizes the folder.
     for name in reversed(OURS):
         path = folder / name
         if isinstance(path, Path) and not path.is_dir():

@@ -1,18 +1,18 @@
-"""Partial reprocess: feed some states of a pipeline again from the start of the input; its others stay as they are.
+"""Partial reprocess: feed some states of a pipeline again from the start of the input; the others are left unchanged.
 
-The states of a pipeline share its ledger and its checkpoint, and its committed batch may come again and be reverted in
-all of them. So the shadow does not read what there is: it is fed what the ledger says was counted, up to exactly the
-committed batch n, and that batch is one of its own, under the same txid:
+The states of a pipeline share its ledger and its checkpoint, and its committed batch n may be replayed and reverted in
+all of them. Therefore the shadow does not read all available input. It reads what the ledger says was counted, exactly
+up to batch n, and batch n is a batch of the shadow with the same txid:
 
-    input of batches 1 .. n - 1    a batch of the shadow, as txid n - 1, or several if it is much
-    input of batch n               a batch of the shadow, as txid n
+    input of batches 1 .. n - 1    one batch of the shadow, as txid n - 1, or several if there are many rows
+    input of batch n               one batch of the shadow, as txid n
 
-Where batches have left out late events, each of them is a batch of the shadow: which events are late depends on the
-watermark of the batch before.
+If batches have left out late events, each of the pipeline's batches is a batch of the shadow, because the watermark
+after the previous batch decides which events are late.
 
-Each of them is planned by writing the shadow's checkpoint; Spark runs a batch that is planned and not done, and ends.
-The driver may go on until the shadow has nearly caught up. Then it is overtaken, and the pipeline stands still for the
-last batches. One that is interrupted begins again.
+Each batch is planned by writing the shadow's checkpoint: Spark runs a batch that is planned and not done, and ends. The
+driver may continue until the shadow has nearly caught up. Then its fence is raised, and the pipeline stops for the last
+batches. An interrupted partial reprocess starts again from the beginning.
 """
 
 import threading
@@ -52,17 +52,17 @@ from tidegauge.state_backends.schema.catalog import Catalog
 from tidegauge.state_backends.schema.counted import CountedInput
 from tidegauge.state_backends.schema.partial_swap import PartialSwap
 
-# Rows of one batch of the shadow, at least: fewer batches are faster, and one of everything may be too large.
+# The least number of rows in a batch of the shadow: fewer batches are faster, but one batch of all may be too large.
 STEP_ROWS = 5_000_000
 
 
 @dataclass
 class PartialReprocess:
-    """Feeds the shadows of some states of a pipeline, and swaps those in.
+    """Feeds the shadows of some states of a pipeline, and swaps them in.
 
-    states: their names. A state whose new values one of them reads is fed again with it. accept_changes: swap in states
-    that may differ from the others by what depends on when a batch runs.
-    checkpoint: Spark's folder of the pipeline; the shadow's is beside it. on_batch: called with each batch it commits.
+    states: their names. If one of them reads the new values of another state, that state is fed again as well.
+    accept_changes: swap in states even if their results differ because they depend on when a batch runs.
+    checkpoint: Spark's folder of the pipeline; the shadow's is beside it. on_batch: called with each committed batch.
     Raises PipelineError for a name that the pipeline does not feed, and for states that have no shadow.
     """
 
@@ -87,15 +87,15 @@ class PartialReprocess:
 
     @cached_property
     def part(self) -> Pipeline:
-        """The pipeline with these states alone."""
+        """The pipeline with only these states."""
         return Pipeline(self.pipeline.name, [fed for fed in self.pipeline.ordered if fed.name in self.states])
 
     def run(self) -> bool:
-        """Feed the shadow up to the pipeline's committed batch, and swap. Returns False where it was stopped before.
+        """Feed the shadow up to the pipeline's committed batch, and swap. Returns False if it was stopped before that.
 
-        Raises what a driver raises; ShorterInputError where a source lacks what was counted, ResumeError where the
-        ledger does not say what that is, ChangedResultError where the states would differ by more than their
-        declaration. The states stay as they are then.
+        Raises what a driver raises; ShorterInputError if a source lacks input that was counted, ResumeError if the
+        ledger does not say which input was counted, ChangedResultError if the new states would differ for another
+        reason than their declarations. On an error the served states are unchanged.
         """
         with connect(self.dsn, f"{self.pipeline.name} reprocess") as conn:
             Catalog(conn).install()
@@ -116,14 +116,14 @@ class PartialReprocess:
         return True
 
     def _begin(self, conn: psycopg.Connection, swap: PartialSwap) -> None:
-        """Create the shadow; one that was interrupted goes."""
+        """Create the shadow, and drop the one of an interrupted partial reprocess."""
         settle_former(conn, self.pipeline.name, self.checkpoint)
         first, last = committed_range(conn, self.pipeline.name)
         if last < first:
-            raise PipelineError(f"pipeline {self.pipeline.name!r}: has committed no batch, so nothing is to reprocess")
+            raise PipelineError(f"pipeline {self.pipeline.name!r}: has committed no batch that can be reprocessed")
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             if swap.exists:
-                # Refused for those of another reprocess.
+                # Raises SpecMismatchError if the shadow has other states, so that another reprocess is never dropped.
                 self._begin_shadow(swap)
                 swap.abort()
             counted = CountedInput(conn, self.pipeline.name)
@@ -136,22 +136,22 @@ class PartialReprocess:
         swap.begin(self.part.specs, spout=self.part.source.spout, checkpoint=folder)
 
     def _check_sources(self, counted: CountedInput) -> None:
-        """Before the hours of work: raise ShorterInputError where a source has less than was counted, and knows it."""
+        """Raise ShorterInputError if a source knows that it has less than was counted, before hours of work begin."""
         found = (source.missing(self.spark, counted.of(place)) for place, source in self._sources)
         if missing := [each for each in found if each]:
             raise ShorterInputError(
-                f"pipeline {self.pipeline.name!r}: its states were fed what is not there any more: "
+                f"pipeline {self.pipeline.name!r}: its states were fed input that its sources no longer have: "
                 f"{'; '.join(missing)}; bring the input back, or reprocess all of its states with --reprocess "
                 "--accept-shorter"
             )
 
     def _other_watermark(self, counted: CountedInput) -> Iterator[str]:
-        """Say that these states would not have the watermark that the pipeline had, where that decided what is late."""
+        """Report if the watermark that decided which events are late would be another one for these states."""
         is_other = set(self.part.watermarked) != set(self.pipeline.watermarked)
         if self._leaves_out(counted) and (is_other or any(each.idle_after for each in self.part.watermarks)):
             yield (
-                f"{counted.dropped} late events were left out by a watermark that other streams or the time of the "
-                "batches have moved, and these states may count some of them"
+                f"{counted.dropped} late events were left out because of a watermark that other streams or the time of "
+                "the batches had advanced, and these states may count some of them"
             )
 
     def _leaves_out(self, counted: CountedInput) -> bool:
@@ -167,7 +167,7 @@ class PartialReprocess:
 
     @contextmanager
     def _overtaken(self, conn: psycopg.Connection, swap: PartialSwap) -> Iterator[None]:
-        """End the pipeline's driver, and hold the pipeline."""
+        """Stop the pipeline's driver by raising the fence, and hold the pipeline."""
         swap.overtake()
         with BatchLedger(conn, self.pipeline.name).idle(patience_ms=HANDOVER_PATIENCE_MS):
             yield
@@ -184,8 +184,9 @@ class PartialReprocess:
         return time.monotonic() - began < CAUGHT_UP_SECONDS
 
     def _step(self, conn: psycopg.Connection, swap: PartialSwap, txid: int) -> None:
-        """Feed the shadow, as batch `txid`, all that was counted after its last one."""
+        """Feed the shadow all input that was counted after its last batch, up to and with `txid`, as batch `txid`."""
         folder, point = shadow_checkpoint(self.checkpoint), self._plan(conn, swap, txid)
+        # Removed, because write_checkpoint would otherwise keep the one of the previous step beside it.
         remove(folder)
         read = listed_files(conn, self.pipeline.name, txid, self._sources)
         write_checkpoint(folder, point, self.part.sources, read)

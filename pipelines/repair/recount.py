@@ -1,9 +1,9 @@
-"""Recount: count keys of a state once more from its sources, and compare them with what is committed.
+"""Recount: count keys of a state again from its sources, and compare them with the committed values.
 
-A batch job of Spark reads what the batches up to the committed one have read, as the ledger has it, and runs the verbs
-of the state on it. It writes nothing, holds no lock and runs beside the driver: what batches add meanwhile is counted
-for the same keys up to the batch at which their rows are read. So rows, entries and batches that are lost are found,
-and input that was never counted, however it came about.
+A Spark batch job reads the input of all committed batches, which the ledger records, and runs the verbs of the state on
+it. It writes nothing, takes no lock and runs beside the driver. What batches add in the meantime is counted for the
+same keys, up to the batch at which their rows are read. A recount therefore finds lost rows, changelog entries and
+batches, and input that was never counted, whatever the cause.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ Counted = dict[Key, dict[str, Any]]
 class Input:
     """What the pipeline has read up to a batch.
 
-    files: per source those of each batch, by txid. taken: per source those that the checkpoint has as read.
+    files: per source, the files of each batch, by txid. taken: per source, the files that the checkpoint lists as read.
     """
 
     at: Position
@@ -66,11 +66,10 @@ class Input:
 
 
 class Recount:
-    """One recount of one state. conn: in autocommit mode. spark: makes the session, once it is known to be of use.
+    """One recount of one state. Raises RecountError with the reason if the state cannot be recounted.
 
-    checkpoint: Spark's folder of the pipeline.
-
-    Raises RecountError for a state that cannot be recounted, with the reason.
+    conn: in autocommit mode. spark: makes the session; called only when the state can be recounted, because a start
+    takes seconds. checkpoint: Spark's folder of the pipeline.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class Recount:
             refused = refused_keys(self._conn, self._pipeline.name, self._stored)
         compared = places["row"].keys() - refused
         if len(compared) < len(places["row"]):
-            remarks.append(f"{len(places['row']) - len(compared)} keys are not compared: a batch left their share out")
+            remarks.append(f"{len(places['row']) - len(compared)} keys are not compared: a batch left out some input")
         found = [
             Deviation(key, value, counted.get(key), place)
             for place, values in places.items()
@@ -123,22 +122,23 @@ class Recount:
         point = resume_point(self._conn, self._pipeline.name, at.txid)
         files = listed_files(self._conn, self._pipeline.name, at.txid, enumerate(self._pipeline.sources))
         if len(point.offsets) != len(files):
-            raise RecountError(f"pipeline {self._pipeline.name!r}: has other sources than it was fed from")
+            raise RecountError(f"pipeline {self._pipeline.name!r}: its sources are not the ones that it was fed from")
         return Input(at, point, files, self._in_checkpoint(point))
 
     def _read_values(self, begun: Input, keys: Sequence[Key]) -> tuple[Input, dict[Place, dict[Key, Any]]]:
-        """Return what rows and changelog hold of keys, and the input of the batch as of which they do."""
+        """Return the keys' values in rows and changelog, and the input up to the batch that these values belong to."""
+        # One snapshot, so that rows, changelog and ledger are all as of the same batch.
         with self._conn.transaction():
             self._conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             now = self._read_input()
             if (now.at.epoch, now.at.fed_after) != (begun.at.epoch, begun.at.fed_after) or now.at.txid < begun.at.txid:
-                raise RecountError(f"state {self._stored.name!r}: went back or was swapped meanwhile; try again")
+                raise RecountError(f"state {self._stored.name!r}: was rewound or swapped during the recount; try again")
             asked = (self._conn, self._stored, keys, now.at.txid, now.at.batch_time)
             logged = logged_values(*asked) if self._stored.changelog else {}
             return now, {"row": committed_values(*asked), "changelog": logged}
 
     def _never_counted(self, given: Input) -> list[str]:
-        """Say which files the checkpoint has as read by batches that are committed, and no batch has counted."""
+        """Report the files that the checkpoint lists as read by committed batches, but that no batch has counted."""
         losses = []
         for place, files in enumerate(given.taken):
             known = _names(given.files[place].values())
@@ -150,7 +150,7 @@ class Recount:
 
     def _in_checkpoint(self, point: ResumePoint) -> list[Files]:
         if isinstance(self._checkpoint, StorePath):
-            _ = self._spark  # by which the store is read
+            _ = self._spark  # start the session, because the store is read through it
         if checkpoint_id(self._checkpoint) != point.checkpoint_id:
             return [{}] * len(point.offsets)
         return [
@@ -159,7 +159,7 @@ class Recount:
         ]
 
     def _count(self, fed: PersistentAggregate, after: Input | None, upto: Input, keys: KeySample) -> Counted:
-        """Count keys in the input after one batch and up to another."""
+        """Count keys in the input after batch `after` (None: from the first batch) and up to batch `upto`."""
         parts = {source: self._events(source, after, upto) for source in self._pipeline.sources_of(fed)}
         known: dict[Node, DataFrame] = {
             source: part.parsed.good() if part else self._nothing(source) for source, part in parts.items()
@@ -177,8 +177,8 @@ class Recount:
         counted = rows_counted(self._conn, self._pipeline.name, given.at.txid)
         if rows < counted:
             raise RecountError(
-                f"pipeline {self._pipeline.name!r}: {counted} rows were counted, and its sources give {rows}: they "
-                "have dropped some since"
+                f"pipeline {self._pipeline.name!r}: {counted} rows were counted, but its sources now give only {rows}, "
+                "so they have dropped some since"
             )
 
     def _events(self, source: Source, after: Input | None, upto: Input) -> SourceEvents | None:
@@ -198,15 +198,15 @@ class Recount:
         ).fetchone()
         others = replaced(bound[0][place : place + 1] if bound else [], [source.identity()])
         if others:
-            raise RecountError(f"source {others[0][0]!r}: is {others[0][2]!r} now, and was {others[0][1]!r}")
+            raise RecountError(f"source {others[0][0]!r}: is now {others[0][2]!r}, and was {others[0][1]!r}")
 
     def _files(self, place: int, after: Input | None, upto: Input) -> Files:
-        """Return the files of a source with those that were never counted."""
+        """Return the files of a source in this range, including those that were read but never counted."""
         files: Files = {}
         for txid, names in upto.files[place].items():
             again = files.keys() & names.keys()
             if again:
-                raise RecountError(f"file {min(again)!r}: was counted by several batches, the last of them {txid}")
+                raise RecountError(f"file {min(again)!r}: was counted by several batches, the last of which is {txid}")
             files |= names
         files = upto.taken[place] | files
         before = (_names(after.files[place].values()) | after.taken[place].keys()) if after else set()
@@ -233,18 +233,18 @@ def _folded(spec: StateSpec, batches: Iterable[pa.RecordBatch]) -> Counted:
             typed = spec.check_key(key)
             counted[typed] = spec.fold(counted.get(typed), partial)
     if any(letter.reason.startswith("measure ") for letter in key_filter.letters):
-        raise RecountError(f"state {spec.name!r}: a total of all batches together is out of range")
+        raise RecountError(f"state {spec.name!r}: the total of all batches is out of range")
     return counted
 
 
 def _joined(spec: StateSpec, counted: Counted, later: Counted) -> Counted:
-    # What a fold has stored is a partial, too, with all of its columns.
+    # A folded value can be folded again as a partial, because it has all columns of one.
     return counted | {key: spec.fold(counted.get(key), value) for key, value in later.items()}
 
 
 @contextmanager
 def _reasons(state: str) -> Iterator[None]:
-    """Raise what keeps a recount from its end as RecountError."""
+    """Convert the errors that end a recount early to RecountError."""
     try:
         yield
     except (InputLostError, ResumeError, SourceReplacedError, FoldRangeError) as error:

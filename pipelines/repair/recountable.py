@@ -1,8 +1,8 @@
-"""Recountable: whether a state can be counted once more from its sources, and if not, why, by name.
+"""Recountable: decides whether a state can be counted again from its sources, and names the reason if it cannot.
 
-A recount reads the input of many batches as one. That gives what the batches gave only if nothing depended on where one
-of them ended, on when it ran, or on what was stored by then; and only if all of the input was counted into the state.
-Whatever is not known is taken to be different.
+A recount reads the input of many batches as one. Its result equals that of the batches only if nothing depended on
+where a batch ended, on when it ran, or on what was stored by then, and only if all of the input was counted into the
+state. A condition that cannot be checked counts as not met.
 """
 
 import json
@@ -25,7 +25,7 @@ from tidegauge.state_backends.errors import KeyShapeError
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# What a query plan may consist of if each tuple is looked at by itself. `Expand` makes the rows of sliding windows.
+# The plan nodes that process each tuple by itself. `Expand` makes the rows of sliding windows.
 BY_TUPLE = {
     "Project", "Filter", "Generate", "Expand", "Union", "Repartition", "RepartitionByExpression", "Sort",
     "SubqueryAlias", "LocalRelation", "LogicalRDD", "ResolvedHint",
@@ -44,7 +44,7 @@ LEFT JOIN tidegauge.batch first ON first.pipeline = p.name AND first.txid = p.fe
 WHERE s.name = %s
 """
 
-# Groups and keys that a task has left out because of a measure's range.
+# Groups and keys that a task has left out because a measure was out of range.
 REFUSED = """
 SELECT l.line FROM tidegauge.dead_letter l JOIN tidegauge.pipeline p ON p.name = l.pipeline
 WHERE p.name = %s AND l.state = %s AND l.txid > p.fed_after AND l.part >= 0 AND l.reason LIKE 'measure %%' LIMIT %s
@@ -56,7 +56,7 @@ class Position:
     """A state at the committed batch. fed_after: the batch before the first one that fed the present states.
 
     dropped: late events that were left out until then. fed_since: the time of the first batch; None: no longer known.
-    shortest_ttl: of all that were in force. The rest is as in tidegauge.state.
+    shortest_ttl: the shortest that the state has had since then. The other fields are those of tidegauge.state.
     """
 
     txid: int
@@ -73,18 +73,18 @@ class Position:
     shortest_ttl: timedelta | None
 
     def is_younger(self, at: datetime) -> bool:
-        """Return whether no key can have ended by its ttl until then; so it is without a ttl."""
+        """Return whether no key can have expired before that time; always true without a ttl."""
         return self.shortest_ttl is None or (self.fed_since is not None and at - self.fed_since < self.shortest_ttl)
 
 
 def find_position(conn: psycopg.Connection, state: str) -> Position | None:
-    """Return where a state is; None where no batch has been committed."""
+    """Return the position of a state; None if no batch has been committed."""
     with conn.cursor(row_factory=class_row(Position)) as cursor:
         return cursor.execute(POSITION, [state]).fetchone()
 
 
 def position(conn: psycopg.Connection, state: str) -> Position:
-    """Return where a state is. Raises RecountError unless its rows hold all input of its pipeline up to there."""
+    """Return the position of a state. Raises RecountError unless its rows hold all input of its pipeline up to it."""
     found = find_position(conn, state)
     if found is None:
         raise RecountError(f"state {state!r}: no batch has been committed")
@@ -99,24 +99,24 @@ def _obstacles(found: Position) -> Iterator[str]:
     if found.last_fed_txid is not None:
         yield f"it has not been fed since batch {found.last_fed_txid}"
     if found.batch_id != found.txid - found.fed_after - 1:
-        yield "its pipeline was bound to another checkpoint by --rebind, and what each of the two has read is not known"
+        yield "its pipeline was bound to another checkpoint by --rebind, so it is not known what has been counted"
     if found.dropped is None or found.dropped > 0:
         yield f"{found.dropped or 'an unknown number of'} events came after the watermark and were left out"
     if not found.is_younger(found.batch_time):
-        yield f"its keys end {found.shortest_ttl} after their last update, so some may have begun again from nothing"
+        yield f"its keys end {found.shortest_ttl} after their last update, so some may have expired and started again"
 
 
 def recountable(pipeline: Pipeline, stored: StateSpec, at: Position) -> tuple[PersistentAggregate, list[str]]:
-    """Return how a state is fed, with the measures that can be counted once more, and why each other one cannot.
+    """Return how a state is fed, with only the measures that can be recounted, and why each of the others cannot.
 
-    stored: the state as the catalog has it. Raises RecountError if none can.
+    stored: the state as the catalog has it. Raises RecountError if no measure can be recounted.
     """
     fed = next((each for each in pipeline.ordered if each.name == stored.name), None)
     if not isinstance(fed, PersistentAggregate):
         why = "its pipeline does not feed it now" if fed is None else "its updater gets the tuples batch by batch"
         raise RecountError(f"state {stored.name!r}: {why}")
     if list(fed.spec.key.items()) != list(stored.key.items()) or fed.spec.kind != stored.kind:
-        raise RecountError(f"state {stored.name!r}: its declaration is not the one that is stored; start its driver")
+        raise RecountError(f"state {stored.name!r}: its declaration differs from the stored one; start its driver")
     _check_sources(fed)
     if pipeline.guarantees[stored.name] != EXACTLY_ONCE:
         raise RecountError(f"state {stored.name!r}: its guarantee is {pipeline.guarantees[stored.name]!r}")
@@ -133,9 +133,9 @@ def _check_sources(fed: PersistentAggregate) -> None:
         if isinstance(node, PersistentAggregate | PartitionPersist):
             raise RecountError(f"state {fed.name!r}: it is fed with the new values of state {node.name!r}")
         if not isinstance(node, Stream | RereadSource):
-            raise RecountError(f"state {fed.name!r}: {node} does not give again what it has given")
+            raise RecountError(f"state {fed.name!r}: {node} cannot give its input again")
         if isinstance(node, Stream) and node.scope == "state":
-            raise RecountError(f"state {fed.name!r}: its tuples are looked up in a state, as that was at each batch")
+            raise RecountError(f"state {fed.name!r}: its stream looks up a state, whose values differ by batch")
 
 
 def _why_not(name: str, declared: StateSpec, stored: StateSpec, at: Position) -> str:
@@ -145,11 +145,11 @@ def _why_not(name: str, declared: StateSpec, stored: StateSpec, at: Position) ->
         return "it is not fed now"
     ours, theirs = declared.measures[name], stored.measures[name]
     same = (ours.name, ours.arguments()) == (theirs.name, theirs.arguments())
-    return "" if same else "its declaration is not the one that is stored"
+    return "" if same else "its declaration differs from the stored one"
 
 
 def check_steps(fed: PersistentAggregate, spark: SparkSession, context: BatchContext) -> None:
-    """Raise RecountError unless every step looks at each tuple by itself; else it gives other ones batch by batch."""
+    """Raise RecountError unless every step processes each tuple by itself, so that batch boundaries do not matter."""
     frames: dict[Node, DataFrame] = {}
     for node in upstream(fed.stream):
         if isinstance(node, Stream):
@@ -171,15 +171,13 @@ def _check_plan(state: str, frame: DataFrame) -> None:
         if node.nodeName() not in BY_TUPLE:
             raise RecountError(f"state {state!r}: a step of its stream ({node.nodeName()}) looks at a batch as a whole")
         if not node.deterministic():
-            raise RecountError(
-                f"state {state!r}: a step of its stream does not give the same again ({node.nodeName()})"
-            )
+            raise RecountError(f"state {state!r}: a step of its stream is not deterministic ({node.nodeName()})")
 
 
 def refused_keys(conn: psycopg.Connection, pipeline: str, spec: StateSpec) -> set[Key]:
-    """Return the keys of which some batch's share could not be folded: what they hold depends on the batches.
+    """Return the keys for which a batch could not be folded, so that their values depend on how batches were cut.
 
-    Raises RecountError if they cannot be told.
+    Raises RecountError if these keys cannot be determined.
     """
     lines = conn.execute(REFUSED, [pipeline, spec.name, REFUSED_KEYS + 1]).fetchall()
     try:
@@ -188,5 +186,5 @@ def refused_keys(conn: psycopg.Connection, pipeline: str, spec: StateSpec) -> se
     except (ValueError, KeyError, KeyShapeError):
         keys = None
     if keys is None or len(lines) > REFUSED_KEYS:
-        raise RecountError(f"state {spec.name!r}: shares of batches were left out as dead letters, of too many keys")
+        raise RecountError(f"state {spec.name!r}: dead letters left out input of too many keys, or of unknown ones")
     return keys

@@ -1,7 +1,7 @@
-"""Recovery: bring states, ledger, checkpoint and sources of a pipeline together again after one of them went back.
+"""Recovery: make states, ledger, checkpoint and sources of a pipeline consistent after one was restored or lost.
 
-Each operation looks at everything first and says what it finds; what cannot be mended is an error before anything is
-touched. The driver must not run meanwhile.
+Each operation first checks everything and reports what it finds. If something cannot be repaired, it raises an error
+before it changes anything. The driver must not run during a recovery.
 """
 
 import sys
@@ -30,7 +30,7 @@ from tidegauge.state_backends.repair.resume import Files, Offsets, ResumePoint, 
 from tidegauge.state_backends.repair.rewind import Rewind
 from tidegauge.state_backends.schema.catalog import Catalog
 
-# An offset of Spark's source of files behind every entry of its log.
+# An offset of Spark's file source that is after every entry of its log.
 LAST_ENTRY = {"logOffset": sys.maxsize}
 
 
@@ -38,9 +38,9 @@ LAST_ENTRY = {"logOffset": sys.maxsize}
 class Recovery:
     """The operations on one pipeline; each yields what it finds and what it does, a line at a time.
 
-    checkpoint: Spark's folder of the pipeline, as RunOptions has it. spark: makes the session by which some sources
-    must be asked, and a checkpoint in a store.
-    All raise PipelineHeldError while a driver lives, and StateBusyError while a state is worked on.
+    checkpoint: Spark's folder of the pipeline, as RunOptions has it. spark: makes the session, which is needed to check
+    some sources and to read a checkpoint in a store.
+    All raise PipelineHeldError while a driver runs, and StateBusyError while another operation uses a state.
     """
 
     pipeline: Pipeline
@@ -56,10 +56,10 @@ class Recovery:
         return self.pipeline.name
 
     def rewind(self, to: int | None, *, dry_run: bool = False) -> Iterator[str]:
-        """Take states and ledger back to batch `to`, and write a checkpoint that goes on from there.
+        """Rewind states and ledger to batch `to`, and write a checkpoint that resumes after it.
 
-        to: None for the last batch of the checkpoint, which then stays as it is.
-        Raises RewindError, ResumeError, CheckpointMismatchError and InputLostError for what cannot be mended.
+        to: None for the last batch of the checkpoint; the checkpoint is then left as it is.
+        Raises RewindError, ResumeError, CheckpointMismatchError or InputLostError if that is not possible.
         """
         with self._held() as conn:
             rewind = Rewind(conn, self.name, self._txid_of_checkpoint(conn) if to is None else to)
@@ -81,9 +81,9 @@ class Recovery:
                 yield from self._write(conn, point)
 
     def restore_checkpoint(self, *, dry_run: bool = False) -> Iterator[str]:
-        """Write the checkpoint that the ledger's offsets tell: it is lost, or was restored, or the ledger was.
+        """Rebuild the checkpoint from the ledger's offsets, after it was lost, or one of the two was restored.
 
-        Raises ResumeError where the ledger lacks offsets, InputLostError where a source lacks what comes after them.
+        Raises ResumeError if the ledger lacks offsets, InputLostError if a source lacks the input after them.
         """
         with self._held() as conn:
             point = resume_point(conn, self.name)
@@ -94,9 +94,9 @@ class Recovery:
                 yield from self._write(conn, point)
 
     def skip_lost(self, *, dry_run: bool = False) -> Iterator[str]:
-        """Go on after input that its source has lost, and keep a record of the gap among the dead letters.
+        """Move the checkpoint past input that a source has lost, and record the gap as a dead letter.
 
-        Raises InputLostError where a source cannot tell what is lost and what is left.
+        Raises InputLostError if a source cannot tell which input is lost and which is left.
         """
         with self._held() as conn:
             point = resume_point(conn, self.name)
@@ -112,7 +112,7 @@ class Recovery:
                 return
             yield from (f"{self.name}: lost {gap}" for gap in gaps)
             if not dry_run:
-                # The record first: killed in between, the next run finds it, and no gap goes unseen.
+                # The record is written first, so that after a crash in between no gap is skipped without a record.
                 write_lost_input(conn, self.name, point.txid, [_letter(gap) for gap in gaps])
                 self._end_epoch(conn, point)
                 yield from self._write(conn, point.moved(offsets))
@@ -123,23 +123,23 @@ class Recovery:
             conn = held.enter_context(connect(self.dsn, f"{self.name} recovery"))
             held.enter_context(BatchLedger(conn, self.name).idle(patience_ms=PATIENCE_MS))
             if isinstance(self.checkpoint, StorePath):
-                self.spark()
+                self.spark()  # because a store is read through the session
             settle(conn, self.name, self.checkpoint)
             yield conn
 
     def _txid_of_checkpoint(self, conn: psycopg.Connection) -> int:
-        """Return the txid of the last batch that the checkpoint has done, which the ledger must have as well."""
+        """Return the txid of the last batch that is done in the checkpoint; the ledger must have that batch as well."""
         point, done = resume_point(conn, self.name), last_committed(self.checkpoint)
         if done is None or checkpoint_id(self.checkpoint) != point.checkpoint_id:
             raise CheckpointMismatchError(
                 f"pipeline {self.name!r}: {self.checkpoint} is not the checkpoint that the ledger is bound to, or has "
-                f"done no batch; run `tidegauge pipelines restore-checkpoint {self.name}`"
+                f"finished no batch; run `tidegauge pipelines restore-checkpoint {self.name}`"
             )
         txid = point.txid - (point.batch_id - done)
         if txid > point.txid:
             raise RewindError(
                 f"pipeline {self.name!r}: the checkpoint is {txid - point.txid} batches ahead of the ledger, which has "
-                f"no such batches; take it back: `tidegauge pipelines restore-checkpoint {self.name}`"
+                f"no such batches; rebuild it: `tidegauge pipelines restore-checkpoint {self.name}`"
             )
         known = resume_point(conn, self.name, txid).offsets
         if list(known) != self._offsets():
@@ -157,7 +157,7 @@ class Recovery:
         return found
 
     def _check_sources(self, txid: int, offsets: Offsets, again: Callable[[int], Collection[str]]) -> Iterator[str]:
-        """Say of each source whether what comes after its offset is there; raise InputLostError at the end if not."""
+        """Yield for each source whether it has all input after its offset. Then raise InputLostError if one has not."""
         self._check_count(offsets)
         lost = []
         for source, problem in self.pipeline.source.check_from(offsets, again, self.spark):
@@ -168,7 +168,7 @@ class Recovery:
             raise InputLostError(f"pipeline {self.name!r} cannot read on from batch {txid}: {lost[0]}")
 
     def _left(self, offsets: Offsets) -> tuple[Offsets, list[Gap]]:
-        """Return the offsets from which all input is there, and what is lost before them."""
+        """Return the offsets from which all input is available, and the gaps before them."""
         self._check_count(offsets)
         left, gaps = list(offsets), list[Gap]()
         for place, (source, problem) in enumerate(self.pipeline.source.check_from(offsets, lambda _: (), self.spark)):
@@ -184,8 +184,8 @@ class Recovery:
     def _check_count(self, offsets: Offsets) -> None:
         if len(offsets) != len(self._sources(offsets)):
             raise ResumeError(
-                f"pipeline {self.name!r}: has {len(self.pipeline.sources)} sources, and the batch read {len(offsets)}; "
-                "run the release that wrote it, or run with --reprocess"
+                f"pipeline {self.name!r}: has {len(self.pipeline.sources)} sources, but the batch read {len(offsets)}; "
+                "run the release that wrote the batch, or run with --reprocess"
             )
 
     def _write(self, conn: psycopg.Connection, point: ResumePoint) -> Iterator[str]:
@@ -202,7 +202,7 @@ class Recovery:
         return self.pipeline.source.at_places(len(offsets))
 
     def _read_after(self, conn: psycopg.Connection, point: ResumePoint, place: int) -> set[str]:
-        """Return the files that were read after the point, as the ledger says or the checkpoint that is ahead of it."""
+        """Return the files read after the point, from the ledger and from the checkpoint if that one is ahead."""
         later = files_after(conn, self.name, point.txid, place)
         source = self._sources(point.offsets)[place]
         if self._batches_ahead(point) and isinstance(source, ListedSource):
@@ -212,7 +212,10 @@ class Recovery:
         return later
 
     def _end_epoch(self, conn: psycopg.Connection, point: ResumePoint) -> None:
-        """Make a new epoch if the checkpoint is ahead: other batches had the numbers that come next."""
+        """Make a new epoch if the checkpoint is ahead, because other batches have already used the next txids.
+
+        Call it before the checkpoint is written, because afterwards it is no longer ahead.
+        """
         if ahead := self._batches_ahead(point):
             new_epoch(conn, f"pipeline {self.name!r}: its checkpoint was {ahead} batches ahead of it", self.name)
 
@@ -230,4 +233,4 @@ class Recovery:
 
 
 def _letter(gap: Gap) -> DeadLetter:
-    return DeadLetter(gap.place, "", f"lost: {gap} were no longer there, left out by skip-lost")
+    return DeadLetter(gap.place, "", f"lost: {gap} were no longer available, left out by skip-lost")

@@ -1,7 +1,7 @@
 """Reprocess: feed a pipeline's states from the start of the input in shadow tables, then swap them in.
 
-Runs through the input there is until it has caught up, with a checkpoint of its own, so it may be stopped and goes on
-where it was. The driver of the pipeline may go on meanwhile; the swap overtakes it.
+Reads the available input until it has caught up. It has a separate checkpoint, so it may be stopped, and the next run
+continues. The driver of the pipeline may run at the same time, until the swap raises its fence.
 """
 
 import threading
@@ -38,13 +38,14 @@ from tidegauge.state_backends.schema.kept import Kept
 from tidegauge.state_backends.schema.reprocess import AFTER_MOVE, Phase, accept, current
 from tidegauge.state_backends.schema.swap import Swap, shadow_name
 
-# A pass over what has landed since the last one that takes no longer has caught up; the rest is the next driver's.
+# If a pass over the input since the previous pass takes less time, the shadow has caught up; the next driver reads the
+# rest.
 CAUGHT_UP_SECONDS = 10.0
 
-# A day to find that the new states are wrong. They and the old ones were on disk together while they were fed.
+# A day to notice that the new states are wrong. It needs no more disk than the feeding, which has both on disk as well.
 KEEP_OLD = timedelta(days=1)
 
-# For the driver that was overtaken to see it and end, which takes it a batch and half a second.
+# How long to wait for the driver with the old fence to notice it and end, which takes up to a batch and half a second.
 HANDOVER_PATIENCE_MS = 120_000
 
 
@@ -58,22 +59,22 @@ class ShadowSession(DriverSession):
         return shadow_name(pipeline.name)
 
     def _take_over(self) -> None:
+        # The pipeline and its states are not registered here, because Swap.begin has done so under the shadow's name.
         self._acquire()
 
 
 def check_shadows(pipeline: Pipeline) -> None:
-    """Raise PipelineError for a pipeline that writes stores of the user's own, or states in Redis, without a shadow."""
+    """Raise PipelineError if a pipeline writes the user's own stores, or states in a backend without shadow tables."""
     for spec in pipeline.specs:
         if BACKENDS[spec.backend].tables is None:
             raise PipelineError(
                 f"pipeline {pipeline.name!r}: state {spec.name!r} lives in {spec.backend}, which cannot be fed again "
-                "beside the one that is served; declare it in postgres, or feed it under another name, from a "
-                "pipeline of its own"
+                "while it is served; declare it in postgres, or feed it under another name from a separate pipeline"
             )
     if pipeline.stores:
         raise PipelineError(
-            f"pipeline {pipeline.name!r}: writes a store of its own, which would be written twice; feed that from a "
-            "pipeline of its own, and reprocess this one without it"
+            f"pipeline {pipeline.name!r}: writes a store of its own, which would be written twice; feed that store "
+            "from a separate pipeline, and reprocess this one without it"
         )
 
 
@@ -81,10 +82,10 @@ def check_shadows(pipeline: Pipeline) -> None:
 class Reprocess:
     """Feeds the shadow of a pipeline's states and swaps it in.
 
-    checkpoint: Spark's folder for the pipeline; the shadow's is beside it. on_batch: called with each batch it commits.
-    keep_old: how long the states that it replaces are kept, to be put back by `roll_back`; zero drops them at once.
-    accept_shorter: swap in states that have counted less than those they replace. accept_changes: or that differ from
-    them by what depends on when a batch runs.
+    checkpoint: Spark's folder for the pipeline; the shadow's is beside it. on_batch: called with each committed batch.
+    keep_old: how long the replaced states are kept so that `roll_back` can restore them; zero drops them at once.
+    accept_shorter: swap in states even if they have counted less than those they replace. accept_changes: swap in
+    states even if their results differ because they depend on when a batch runs.
     Raises PipelineError (see check_shadows).
     """
 
@@ -103,9 +104,9 @@ class Reprocess:
         check_shadows(self.pipeline)
 
     def run(self) -> bool:
-        """Feed the shadow until it has caught up, and swap. Returns False where it was stopped before.
+        """Feed the shadow until it has caught up, and swap. Returns False if it was stopped before that.
 
-        Raises what a driver raises; the shadow stays as it is, to go on with or to abort.
+        Raises what a driver raises; the shadow is kept, and the reprocess can be continued or aborted.
         """
         with connect(self.dsn, f"{self.pipeline.name} reprocess") as conn:
             Catalog(conn).install()
@@ -114,7 +115,7 @@ class Reprocess:
                 self._begin(conn, swap)
                 while not self.stopping.is_set():
                     began = time.monotonic()
-                    # A pass reads what is there as it begins, and so all that has been counted by then.
+                    # Taken before the pass: a pass reads all input available at its start, so also all counted by then.
                     counted = CountedInput(conn, self.pipeline.name)
                     batches = self._pass()
                     if not self.stopping.is_set() and (batches <= 1 or time.monotonic() - began < CAUGHT_UP_SECONDS):
@@ -123,7 +124,7 @@ class Reprocess:
         return False
 
     def _begin(self, conn: psycopg.Connection, swap: Swap) -> None:
-        """Create the shadow, or go on with the one there is."""
+        """Create the shadow, or continue with the existing one."""
         catalog, pipeline = Catalog(conn), self.pipeline
         spout, description = pipeline.source.spout, pipeline.description
         catalog.register_pipeline(pipeline.name, spout=spout, description=description)
@@ -133,19 +134,19 @@ class Reprocess:
                 self._check_sources(conn)
                 changes = ended_keys(conn, pipeline.specs)
                 check_changes(pipeline.name, changes, "leave the states as they are", accepted=self.accept_changes)
-                # What one left that was aborted; Spark would take it for the beginning of this one.
+                # An aborted reprocess may have left its checkpoint, which Spark would resume from.
                 remove_shadow_checkpoint(self.checkpoint, BatchLedger(conn, pipeline.name).checkpoint_id())
             swap.begin(pipeline.specs, spout=spout, description=description, checkpoint=str(self.checkpoint.absolute()))
 
     def _pass(self) -> int:
-        """Run through the input there is; return the number of batches."""
+        """Read the input that is available now; return the number of batches."""
         options = RunOptions(shadow_checkpoint(self.checkpoint), once=True)
         driver = Driver(self.pipeline, self.spark, self.dsn, options, self.on_batch, self.stopping, ShadowSession)
         driver.run()
         return driver.commits
 
     def _check_sources(self, conn: psycopg.Connection) -> None:
-        """Before the hours of work: raise ShorterInputError where a source has less than was counted, and knows it."""
+        """Raise ShorterInputError if a source knows that it has less than was counted, before hours of work begin."""
         if (history := backfill_of(conn, self.pipeline.name)) is not None:
             self._check_history(history)
             return
@@ -166,7 +167,7 @@ class Reprocess:
             )
 
     def _check_counted(self, conn: psycopg.Connection, swap: Swap, counted: CountedInput) -> None:
-        """Raise ShorterInputError where the shadow lacks what had been counted as the last pass began."""
+        """Raise ShorterInputError if the shadow lacks input that had been counted when the last pass began."""
         missing = counted.shortfall(swap.name)
         if missing and not self.accept_shorter:
             raise ShorterInputError(
@@ -181,14 +182,14 @@ class Reprocess:
 
     def _swap(self, conn: psycopg.Connection, swap: Swap, counted: CountedInput) -> None:
         self._check_counted(conn, swap, counted)
-        # No driver may feed the shadow while it moves.
+        # Holds the shadow's ledger, because no driver may feed the shadow during the swap.
         with BatchLedger(conn, swap.name).idle(patience_ms=PATIENCE_MS):
             swap.swap(self.pipeline.specs, self.pipeline.guarantees, keep_old=self.keep_old)
         _settle(conn, self.pipeline.name, self.checkpoint)
 
 
 def settle_former(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath) -> None:
-    """Finish the reprocess before this one, whose checkpoint may be where this one's belongs."""
+    """Finish the previous reprocess, whose checkpoint may still be in the folder that this one needs."""
     former = current(conn, pipeline)
     if former is not None and former.phase in AFTER_MOVE:
         _settle(conn, pipeline, checkpoint)
@@ -200,13 +201,13 @@ def _settle(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPath)
 
 
 def abort(pipeline: str, dsn: str, checkpoint: CheckpointPath) -> None:
-    """Give a reprocess up: its tables, its ledger and its checkpoint go.
+    """Abort a reprocess: drop its tables, its ledger and its checkpoint.
 
-    Raises PipelineHeldError while it runs, SwapError once it has replaced the states and has not moved its checkpoint.
+    Raises PipelineHeldError while it runs, and SwapError if it has swapped the states but not yet moved its checkpoint.
     """
     with (
         connect(dsn, f"{pipeline} abort") as conn,
-        # Patient with the session of a reprocess that has ended a moment ago.
+        # Waits a little, because the session of a reprocess that has just ended may still hold the lock.
         BatchLedger(conn, shadow_name(pipeline)).idle(patience_ms=PATIENCE_MS),
     ):
         Swap(conn, pipeline).abort()
@@ -214,10 +215,10 @@ def abort(pipeline: str, dsn: str, checkpoint: CheckpointPath) -> None:
 
 
 def roll_back(pipeline: str, dsn: str, checkpoint: CheckpointPath) -> None:
-    """Put the states back that the last reprocess has replaced, with their ledger and checkpoint.
+    """Restore the states that the last reprocess has replaced, with their ledger and checkpoint.
 
-    The source is read on from where they stopped, by their old declarations. After a crash, the next
-    call or the next driver finishes it. Raises PipelineHeldError while a driver runs, RollBackError, StateBusyError.
+    They continue reading the source where they stopped, with their old declarations. After a crash, the next call or
+    the next driver finishes the roll-back. Raises PipelineHeldError while a driver runs, RollBackError, StateBusyError.
     """
     with connect(dsn, f"{pipeline} roll-back") as conn, BatchLedger(conn, pipeline).idle(patience_ms=PATIENCE_MS):
         record = current(conn, pipeline)
@@ -233,7 +234,7 @@ def _put_back(conn: psycopg.Connection, pipeline: str, checkpoint: CheckpointPat
     folder, wanted = kept_checkpoint(checkpoint), kept.checkpoint_id()
     if wanted is not None and checkpoint_id(folder) != wanted:
         raise RollBackError(
-            f"pipeline {pipeline!r}: the checkpoint of the states that were replaced is not in {str(folder)!r}; give "
-            "the folder that the reprocess was given, with --checkpoint, or restore it"
+            f"pipeline {pipeline!r}: the checkpoint of the states that were replaced is not in {str(folder)!r}; pass "
+            "the reprocess's folder with --checkpoint, or restore the checkpoint"
         )
     kept.roll_back()

@@ -1,8 +1,8 @@
-"""Reprocess changes: where a reprocess gives other results than the batches did, as these depended on when they ran.
+"""Reprocess changes: finds results that a reprocess would change, because they depended on when the batches ran.
 
-A reprocess feeds the same input today, in fewer batches. A key that had ended by its ttl and begun again from nothing
-does not end between two of them; an event that came too late for its batch may be in time for a larger one. Both are
-named before they replace what was counted, and must be accepted.
+A reprocess feeds the same input today, in fewer batches. A key that had expired and started again from zero does not
+expire between two of these batches, and an event that was too late for its batch may be in time for a larger one. Both
+are reported before the states are replaced, and must be accepted.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,12 +22,12 @@ def check_changes(pipeline: str, changes: Iterable[str], way_out: str, *, accept
     if named and not accepted:
         raise ChangedResultError(
             f"pipeline {pipeline!r}: a reprocess gives other results than the batches did: {named}; {way_out}, or "
-            "accept that with --accept-changes"
+            "accept the changes with --accept-changes"
         )
 
 
 def ended_keys(conn: psycopg.Connection, specs: Iterable[StateSpec]) -> Iterator[str]:
-    """Name the states of which keys may have ended by a ttl since their first batch."""
+    """Yield a sentence for each state whose keys may have expired since its first batch."""
     for spec in specs:
         found = find_position(conn, spec.name)
         if found is not None and not found.is_younger(datetime.now(UTC)):
@@ -38,9 +38,9 @@ def ended_keys(conn: psycopg.Connection, specs: Iterable[StateSpec]) -> Iterator
 
 
 def late_events(was: CountedInput, now: CountedInput) -> Iterator[str]:
-    """Say how many late events the batches and the reprocess have left out, unless it is the same number.
+    """Yield how many late events the batches and the reprocess have left out, if the numbers differ.
 
-    A reprocess that has read on may have left out more.
+    More late events are not reported if the reprocess has also read more rows, because it may be ahead.
     """
     if was.dropped is None or now.dropped is None:
         return

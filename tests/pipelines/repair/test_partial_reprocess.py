@@ -168,7 +168,7 @@ def test_what_cannot_be_fed_is_named_before_anything_is_begun(counted):
 
     with pytest.raises(PipelineError, match="does not feed 'wrods'; it feeds words, lengths"):
         reprocess(counted, states=["wrods"])
-    with pytest.raises(ShorterInputError, match=r"fed what is not there any more: .*'1\.txt'.*--reprocess"):
+    with pytest.raises(ShorterInputError, match=r"fed input that its sources no longer have: .*'1\.txt'.*--reprocess"):
         reprocess(counted).run()
 
     assert counted.rows("SELECT name FROM tidegauge.pipeline") == [("word_count",)]

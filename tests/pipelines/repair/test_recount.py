@@ -211,8 +211,8 @@ def test_what_cannot_be_recounted_is_refused_with_the_reason(counted):
     others = {
         "(Deduplicate) looks at a batch as a whole": lines.transform(lambda rows: rows.distinct()),
         "(Window) looks at a batch as a whole": lines.each(n="row_number() over (partition by word order by line)"),
-        "looked up in a state, as that was at each batch": lines.state_query(WORDS, ["word"], count="bigint"),
-        "source Rate does not give again what it has given": Stream.read(Rate(1)).each(word="cast(value as string)"),
+        "its stream looks up a state, whose values differ by batch": lines.state_query(WORDS, ["word"], count="bigint"),
+        "source Rate cannot give its input again": Stream.read(Rate(1)).each(word="cast(value as string)"),
     }
     for reason, stream in others.items():
         with pytest.raises(RecountError, match=re.escape(reason)):
@@ -250,7 +250,7 @@ def test_keys_of_which_a_share_was_refused_are_left_out(workspace):
     audit = recount(workspace, pipeline)
 
     assert (audit.keys, [*audit.deviations]) == (1, [])
-    assert [*audit.remarks] == ["1 keys are not compared: a batch left their share out"]
+    assert [*audit.remarks] == ["1 keys are not compared: a batch left out some input"]
 
 
 def test_the_command_reads_the_source_again_and_fails_where_a_row_is_lost(workspace):

@@ -76,7 +76,7 @@ class TestLateEvents:
         total = others.persistent_aggregate(StateSpec("total", measures={"n": Count()}))
         more = Pipeline("visits", [*visits(counted.input).feeds, total])
 
-        with pytest.raises(ChangedResultError, match="left out by a watermark that other streams"):
+        with pytest.raises(ChangedResultError, match="left out because of a watermark that other streams"):
             PartialReprocess(more, ["by_user"], **place(counted)).run()
 
 

@@ -121,7 +121,7 @@ def test_a_pipeline_of_files_has_its_history_in_its_folder(tmp_path):
     files = JsonFiles(tmp_path, schema=SCHEMA)
     pipeline = Pipeline("flights", [Stream.read(files).group_by("origin").persistent_aggregate(FLIGHTS)])
 
-    with pytest.raises(PipelineError, match="put the history into its folder, which counts it"):
+    with pytest.raises(PipelineError, match="put the history into its folder to have it counted"):
         with_source(pipeline, JsonFiles(tmp_path / "old", schema=SCHEMA))
 
 
@@ -129,7 +129,7 @@ def test_a_pipeline_of_several_sources_merges_its_history(tmp_path):
     both = Stream.read(RedisStreams(["a"], schema=SCHEMA)).merge(Stream.read(RedisStreams(["b"], schema=SCHEMA)))
     pipeline = Pipeline("flights", [both.group_by("origin").persistent_aggregate(FLIGHTS)])
 
-    with pytest.raises(PipelineError, match="has 2 sources, and history stands in for one"):
+    with pytest.raises(PipelineError, match="has 2 sources, but a backfill can replace only one"):
         with_source(pipeline, JsonFiles(tmp_path, schema=SCHEMA))
 
 
@@ -143,5 +143,5 @@ def test_a_history_is_named_by_module_and_attribute(tmp_path, monkeypatch):
 
     assert isinstance(history_source("acme_history:exported"), JsonFiles)
     assert isinstance(history_source("acme_history:landed", tmp_path), JsonFiles)
-    with pytest.raises(PipelineError, match="'acme_history:nothing' names no source"):
+    with pytest.raises(PipelineError, match="'acme_history:nothing' does not name a source"):
         history_source("acme_history:nothing")

@@ -130,7 +130,7 @@ def test_the_checkpoint_of_another_query_stays(stopped, tmp_path):
 
     said = retire("--pipeline", "flights", "--drop", "--no-sources", "--checkpoint", folder, "--yes")
 
-    assert f"checkpoint {str(folder)!r}: is not the one that the ledger was bound to, and stays" in said
+    assert f"checkpoint {str(folder)!r}: is not the one that the ledger was bound to, so it is kept" in said
     assert (folder / "metadata").exists()
 
 

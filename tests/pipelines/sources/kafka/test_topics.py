@@ -542,7 +542,7 @@ def test_a_pipeline_goes_on_after_what_kafka_has_lost_and_the_gap_is_a_dead_lett
     assert again == ["names: no input is lost, nothing to skip"]
     assert counts(workspace) == {"a": 2, "b": 2}
     assert workspace.rows("SELECT txid, source, reason FROM tidegauge.dead_letter") == [
-        (1, f"{topic.name}/0", f"lost: {gap} were no longer there, left out by skip-lost")
+        (1, f"{topic.name}/0", f"lost: {gap} were no longer available, left out by skip-lost")
     ]
     assert workspace.rows("SELECT dead_letters, total_dead_letters FROM tidegauge.batch ORDER BY txid") == [
         (1, 1),
