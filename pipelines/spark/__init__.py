@@ -1,1 +1,1 @@
-"""Spark as pipelines use it: its session, settings and versions, what Java prints, and states as a data source."""
+"""Spark as pipelines use it: session, settings, versions, the log of its Java process, and states as a data source."""

@@ -1,4 +1,4 @@
-"""Spark's settings that Tidegauge makes."""
+"""The Spark settings that Tidegauge sets."""
 
 from pyspark.sql import SparkSession
 
@@ -6,15 +6,15 @@ from tidegauge.pipelines.spark.versions import checkpoint_file_manager
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
-# Settings of a session that the queries of a batch rely on, whatever those of the session that its input comes from.
+# Settings that the queries of a batch rely on. They apply even if the input comes from a session with other settings.
 BATCH_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # A value that does not fit its type must be an error, and not null.
     "spark.sql.ansi.enabled": "true",
-    # Adaptive execution plans each stage again, which a small micro-batch waits for (0.37 s a state instead of 0.19 s,
-    # measured), and combines the shuffle into one partition, so that one connection would do all the work.
+    # Off, because adaptive execution plans each stage again, which takes a small micro-batch 0.37 s a state instead of
+    # 0.19 s (measured), and combines the shuffle into one partition, so that one connection would do all the work.
     "spark.sql.adaptive.enabled": "false",
-    # How the texts of queries are read: quoted names, groups by number, types by name.
+    # How SQL text is parsed: quoted names, groups by number, types by name. Our generated SQL relies on it.
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enforceReservedKeywords": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
@@ -29,40 +29,41 @@ SETTINGS = {
     **BATCH_SETTINGS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # How long an idle query waits before it checks for input; Spark's default of 10 ms lists folders all the time.
+    # How long an idle query waits before it checks for input. Not Spark's default of 10 ms, because that lists folders
+    # all the time.
     "spark.sql.streaming.pollingDelay": "100ms",
-    # Spark's default asks Hadoop's other file API, which without Hadoop's native library starts some 50 processes per
-    # trigger (`chmod`, `readlink`): 0.08 s of 0.13. On a local disk both write a file beside and rename it. For a
-    # checkpoint in a store see `manage_files_of_stores`.
+    # Not Spark's default, because that uses Hadoop's other file API, which without Hadoop's native library starts some
+    # 50 processes per trigger (`chmod`, `readlink`): 0.08 s of 0.13. On a local disk both write a temporary file and
+    # rename it. For a checkpoint in a store see `manage_files_of_stores`.
     FILE_MANAGER: checkpoint_file_manager(),
-    # Spark compiles some four classes per state and forgets all but the last 100 by default: a pipeline of 100 states
-    # compiled them for every batch, which took a quarter of Java's processor time.
+    # Spark compiles about four classes per state, and by default caches only the last 100. A pipeline of 100 states
+    # therefore compiled them in every batch, which took a quarter of Java's processor time.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # By default PySpark notes the line of Python that each operation of a column was written in, for the messages of
-    # errors, which takes ten messages to Java and back for each: half of all that a small batch sends.
+    # Off, because PySpark otherwise records the Python line of each column operation for error messages. That takes ten
+    # messages to Java and back per operation, half of all that a small batch sends.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # A task that does not react must not delay a stop without limit.
+    # Limited, so that a task that does not react cannot delay a stop forever.
     "spark.sql.streaming.stopTimeout": "30s",
 }
 
 WRAP_SOURCES = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
-PACKAGES_SETTING = "spark.jars.packages"  # comes from the sources, too
+PACKAGES_SETTING = "spark.jars.packages"  # the packages that the sources need are added to the user's
 
 
 def keep_limits_to_the_end(spark: SparkSession) -> None:
-    """Let queries that end with their input keep the limit of each source, whatever the others can do.
+    """Make queries that end with their input respect the limit of each source, even if one source does not support it.
 
-    By default a source that does not know such queries makes Spark read all input of all sources as one batch, also
+    By default, if one source does not support such queries, Spark reads all input of all sources as one batch, even
     that of a source whose limit is 0 because it waits.
     """
     spark.conf.set(WRAP_SOURCES, "true")
 
 
 def manage_files_of_stores(spark: SparkSession) -> None:
-    """Let Spark choose how the files of checkpoints are written, unless the user has: that depends on the store.
+    """Let Spark choose how checkpoint files are written, because that depends on the store, unless the user has set it.
 
-    It stays so in this session, whose running queries have made their choice.
+    This cannot be undone in the session, and running queries keep their file manager.
     """
     if spark.conf.get(FILE_MANAGER, None) == checkpoint_file_manager():
         spark.conf.unset(FILE_MANAGER)

@@ -1,7 +1,7 @@
-"""Java's classes that PySpark asks for in every call, kept so that it asks once.
+"""Caches the Java classes that PySpark looks up in every call.
 
-Each time costs a message to Java and back. A name without its package costs Java a search through all of Spark's jars
-too, for every package that the name might be in. A small batch asks 200 times.
+Each lookup costs a message to Java and back. For a name without its package Java also searches all of Spark's jars, for
+every package that the name might be in. A small batch makes 200 lookups.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ ASKED_FOR = (
 
 
 def keep_classes(jvm: Any) -> None:
-    """Keep the classes as attributes of PySpark's view of Java, which it looks at first; a Spark may lack some."""
+    """Store the classes as attributes of PySpark's view of Java, which it checks first. Some versions lack some."""
     for name in ASKED_FOR:
         if name not in vars(jvm) and isinstance(found := getattr(jvm, name), JavaClass):
             setattr(jvm, name, found)

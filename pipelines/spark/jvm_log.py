@@ -1,7 +1,7 @@
-"""JVM log: what Spark's Java process writes to its standard output and error becomes lines of this process's log.
+"""JVM log: writes the standard output and error of Spark's Java process to this process's log.
 
-Otherwise its lines, in a format of their own, stand between those of the log, and no program can read it. A warning or
-an error and the stack trace below it are one line.
+Otherwise lines in another format would be mixed into the log, and no program could parse it. A warning or error and the
+stack trace below it become one log line.
 """
 
 import atexit
@@ -15,19 +15,19 @@ from collections.abc import Iterable, Iterator
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
-# As Spark's log4j writes a line: date, time, level, class, message.
+# A line of Spark's log4j: date, time, level, class, message.
 SPARKS = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ([A-Z]+) ([^:]+): (.*)")
-# As Java's virtual machine and its libraries warn.
+# A warning of the Java virtual machine or its libraries.
 WARNS = re.compile(r"(WARNING|Exception|Caused by)\b")
 
-# Warnings of every start, about nothing that one could or should change.
+# Warnings at every start that need no action. They are logged at level info.
 HARMLESS = ("Using incubator modules: jdk.incubator.vector", "Unable to load native-hadoop library")
 
 LEVELS = {"DEBUG": logging.DEBUG, "WARN": logging.WARNING, "ERROR": logging.ERROR, "FATAL": logging.CRITICAL}
 TRACED = ("WARN", "ERROR", "FATAL")  # levels whose lines may have a stack trace below
 
-TRACE_SECONDS = 0.2  # without a further line, after which a stack trace has ended
-DRAIN_SECONDS = 5.0  # to read what a process wrote that has ended
+TRACE_SECONDS = 0.2  # a stack trace has ended if no further line comes within this time
+DRAIN_SECONDS = 5.0  # how long to read the remaining output of a process that has ended
 CHUNK_BYTES = 65_536
 
 _exiting = threading.Event()
@@ -35,9 +35,9 @@ atexit.register(_exiting.set)
 
 
 def start_java(conf: SparkConf) -> None:
-    """Start Spark's Java process with its output in the log, unless there is one.
+    """Start Spark's Java process with its output in the log, unless one is running.
 
-    Raises PySparkRuntimeError if it does not start; the log has what it wrote.
+    Raises PySparkRuntimeError if it does not start; the log then has its output.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -55,10 +55,10 @@ def start_java(conf: SparkConf) -> None:
 
 
 def _log_all(read: int) -> None:
-    """Log what Java writes until it has closed its side."""
+    """Log the output of the Java process until it closes its end of the pipe."""
     for first, *trace in grouped(_lines(read)):
         level, name, message = parsed(first)
-        # A thread that writes while Python exits may find its stream closed, or block it.
+        # Nothing is logged during exit, because a thread that writes then may find its stream closed, or block it.
         if not _exiting.is_set():
             extra = {"exception": "\n".join(trace)} if trace else None
             logging.getLogger(name).log(level, "%s", message, extra=extra)
@@ -66,7 +66,7 @@ def _log_all(read: int) -> None:
 
 
 def _lines(read: int) -> Iterator[str | None]:
-    """Yield each line that is not empty, and None where no further one comes for a while."""
+    """Yield each line that is not empty, and None when no further line comes for TRACE_SECONDS."""
     rest = b""
     while True:
         if not select.select([read], [], [], TRACE_SECONDS)[0]:
@@ -74,7 +74,7 @@ def _lines(read: int) -> Iterator[str | None]:
             select.select([read], [], [])
         chunk = os.read(read, CHUNK_BYTES)
         *lines, rest = (rest + chunk).split(b"\n")
-        # What a process that has ended wrote last need not end in a line break.
+        # The last line of a process that has ended may lack a line break.
         whole = lines if chunk else [*lines, rest]
         yield from (text for line in whole if (text := line.decode(errors="replace").rstrip()))
         if not chunk:
@@ -101,7 +101,7 @@ def _is_traced(line: str) -> bool:
 
 
 def parsed(line: str) -> tuple[int, str, str]:
-    """Return level, logger and message of a line that Java has written."""
+    """Return level, logger and message of a line of Java's output."""
     found = SPARKS.match(line)
     level, name, message = found.groups() if found else ("WARN" if WARNS.match(line) else "", "", line)
     harmless = any(each in message for each in HARMLESS)

@@ -1,4 +1,4 @@
-"""Observed: figures of a frame that the job which reads it first computes on the way, so that they cost no job."""
+"""Observed: figures of a frame, computed by the first job that reads it, so that they need no job of their own."""
 
 from functools import cached_property
 
@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 
 class Observed:
-    """A frame, and figures of all of its rows. `frame` must be read in the place of the one that was given."""
+    """A frame, and figures of all of its rows. Read `frame` instead of the frame that was passed in."""
 
     def __init__(self, frame: DataFrame, *figures: Column) -> None:
         self._unseen = frame
@@ -16,16 +16,17 @@ class Observed:
 
     @cached_property
     def figures(self) -> dict[str, int]:
-        """The figures by name. Ask once the frame has been read; else this reads it."""
+        """The figures by name. Ask after the frame has been read; otherwise this reads it."""
         if _was_seen(self._observation, self._unseen.sparkSession):
             return self._observation.get
-        # Nothing read the rows, behind a condition that is never true for example: the figures would never come.
+        # No job read the rows, for example because a filter is always false, so the figures would never come.
         [row] = self._unseen.agg(*self._columns).collect()
         return row.asDict()
 
 
 def _was_seen(observation: Observation, spark: SparkSession) -> bool:
-    """Return whether a job has counted the rows. Spark reports after the job's end, and offers no call for it."""
+    """Return whether a job has computed the figures."""
+    # Wait for Spark's listeners, because it reports the figures after the job has ended, and has no public call for it.
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     seen = observation._jo
     return bool(seen and seen.future().isCompleted() and seen.get().size())

@@ -1,9 +1,9 @@
-"""Packing: all columns of a tuple as one JSON text, which a state of JSON values or a dead letter can hold."""
+"""Packing: converts all columns of a tuple to one JSON text, for states of JSON values and for dead letters."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-# Spark's own formats would cut times at milliseconds.
+# Set because Spark's default formats truncate times to milliseconds.
 JSON_OPTIONS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -16,5 +16,5 @@ def packed(events: DataFrame) -> Column:
 
 
 def unpacked(payload: str, like: DataFrame) -> Column:
-    """Return the struct of what was packed into a column, with the columns and types of `like`."""
+    """Return the struct that was packed into a column, with the columns and types of `like`."""
     return F.from_json(F.col(payload), like.schema, JSON_OPTIONS)

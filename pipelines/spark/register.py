@@ -1,4 +1,4 @@
-"""Registers the data source "tidegauge" with a Spark session: for filters, and where Spark does not find it itself."""
+"""Registers the data source "tidegauge" with a Spark session, for filters or if Spark does not find it by itself."""
 
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 # The first version with data sources in Python.
 FIRST = (4, 0)
 
-# Whether Spark hands filters to data sources in Python; since 4.1, off by default.
+# Whether Spark passes filters to data sources in Python. Available since 4.1, off by default.
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: "SparkSession") -> None:
     """Register the data source "tidegauge", so that `spark.read.format("tidegauge")` reads states.
 
-    Spark 4 finds the installed package by itself. Call this where it does not, and, with `PUSHDOWN` on, to have filters
-    narrow the keys that are read. Raises RuntimeSetupError below Spark 4.0.
+    Spark 4 finds the installed package by itself. Call this if it does not. Call it with `PUSHDOWN` on as well, so that
+    filters narrow the keys that are read. Raises RuntimeSetupError below Spark 4.0.
     """
     check_version(pyspark.__version__)
     from tidegauge.pipelines.spark.state_source import TidegaugeDataSource
@@ -34,7 +34,7 @@ def register(spark: "SparkSession") -> None:
 
 
 def check_version(version: str) -> None:
-    """Raise RuntimeSetupError where Spark has no data sources in Python. version: of PySpark, as 4.0.1."""
+    """Raise RuntimeSetupError if Spark has no data sources in Python. version: of PySpark, such as 4.0.1."""
     if tuple(map(int, version.split(".")[:2])) < FIRST:
         raise RuntimeSetupError(
             f"Spark {version}: format 'tidegauge' is a data source in Python, which needs Spark 4.0 or later; read the "

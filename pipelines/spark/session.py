@@ -1,7 +1,7 @@
 """Spark for a pipeline: the session, the code that its executors need, partitions, and column types.
 
-A cluster's machines need no checkout of this project: its package travels as an archive. Spark unpacks it into a folder
-that every Python worker imports from, so that code finds the data files of the package, and byte code is kept.
+The machines of a cluster need no checkout of this project, because its package is sent as an archive. Spark unpacks it
+into a folder that every Python worker imports from, so that code finds the package's data files, and byte code is kept.
 """
 
 import atexit
@@ -37,7 +37,7 @@ from tidegauge.pipelines.spark.versions import check_version, spark_version
 from tidegauge.state_backends.aggregators.column import quoted
 from tidegauge.state_backends.spec.types import type_of
 
-# What the executors of a cluster get: our package without these, and files of the user's with one of these suffixes.
+# The executors of a cluster get our package without NOT_SHIPPED, and the user's files with one of USER_SUFFIXES.
 NOT_SHIPPED = ("__pycache__", "webapp")
 USER_SUFFIXES = (".py", ".zip", ".egg")
 
@@ -56,10 +56,10 @@ def start_session(
     """Return a Spark session on the master of `spark-submit`, on `SPARK_MASTER`, or on the cores of this machine.
 
     packages: Maven coordinates of the jars that the sources need; Spark downloads those it does not have.
-    conf: settings of the user's (see check_conf). ui_port: where Spark's pages are served, if they are.
-    modules: of the user's pipelines. On a cluster the executors get their packages from the working directory, this
-    project's code, and the files that `SPARK_PYFILES` names. Their Python, `PYSPARK_PYTHON` or the path of this
-    process's, must exist on every machine, with requirements.txt installed.
+    conf: the user's settings (see check_conf). ui_port: the port of Spark's web pages; None: they are off.
+    modules: those of the user's pipelines. On a cluster the executors get the modules' packages from the working
+    directory, this project's code, and the files that `SPARK_PYFILES` names. Their Python, `PYSPARK_PYTHON` or the path
+    of this process's, must exist on every machine, with requirements.txt installed.
     `SPARK_SHUFFLE_PARTITIONS`: the number of tasks that group a batch.
     Raises RuntimeSetupError if no suitable Java is found, if a variable or setting is invalid, or if Spark does not
     start with the packages.
@@ -92,7 +92,7 @@ def is_local(master: str) -> bool:
 
 
 def _submitted_to() -> str | None:
-    """Return the master that `spark-submit` was given: it has started Java already, and its settings hold."""
+    """Return the master given to `spark-submit`, which has already started Java with its own settings; else None."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
     SparkContext._ensure_initialized()
@@ -117,7 +117,7 @@ def _set_environment(local: bool) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     if local:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        # Python workers import what the driver does: this checkout, and what is in the working folder.
+        # So that Python workers can import what the driver imports: this checkout, and the working folder.
         paths = dict.fromkeys([str(project_dir()), str(Path.cwd()), os.environ.get("PYTHONPATH")])
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
@@ -131,14 +131,14 @@ def _create(settings: dict[str, str], packages: str) -> SparkSession:
         if not packages:
             raise
         raise RuntimeSetupError(
-            f"Spark did not start with the packages {packages}; if the log above says that they were not found, "
-            "give the source others by `packages=`, or put their jars on Spark's class path and pass `packages=()`"
+            f"Spark did not start with the packages {packages}; if the log above says that they were not found, pass "
+            "other ones to the source with `packages=`, or put the jars on Spark's class path and pass `packages=()`"
         ) from error
 
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep the handler that a program has set for Ctrl-C: Spark's cancels all jobs, and so the batch that would end."""
+    """Keep the program's own handler for Ctrl-C, because Spark's cancels all jobs, and so the batch that is running."""
     handler = signal.getsignal(signal.SIGINT)
     yield
     if handler is not signal.default_int_handler and threading.current_thread() is threading.main_thread():
@@ -146,7 +146,7 @@ def _own_interrupt() -> Iterator[None]:
 
 
 def ship(context: SparkContext, files: Iterable[Path] = ()) -> None:
-    """Send our package to the executors, and code of the user's: modules, zips of packages, and packages."""
+    """Send our package and the user's code to the executors: modules, zips of packages, and packages."""
     folder = Path(tempfile.mkdtemp(prefix="tidegauge-code-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for path in [PACKAGE, *files]:
@@ -158,7 +158,7 @@ def ship(context: SparkContext, files: Iterable[Path] = ()) -> None:
 
 
 def project_code(modules: Iterable[str], folder: Path | None = None) -> list[Path]:
-    """Return the packages, and the modules beside them, of the working directory that modules belong to."""
+    """Return the top-level packages and modules in the working directory that the given modules belong to."""
     folder = folder or Path.cwd()
     names = sorted({module.partition(".")[0] for module in modules} - {PACKAGE.name})
     found = [path for name in names for path in (folder / name, folder / f"{name}.py")]
@@ -188,22 +188,22 @@ def user_files(environ: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def at_most(partitions: int, rows: DataFrame) -> DataFrame:
-    """Return the rows in at most `partitions` partitions, where a task of each will hold a connection."""
-    # Planning is most of the time of a small batch, so no step is added where there cannot be more partitions.
+    """Return the rows in at most `partitions` partitions, because each of their tasks will hold a connection."""
+    # No step is added if there cannot be more partitions, because planning takes most of the time of a small batch.
     return rows.coalesce(partitions) if most_tasks(rows.sparkSession) > partitions else rows
 
 
 def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
-    """Return the rows of a frame for queries of a session, which see no more of how they are computed.
+    """Return the rows of a frame as a frame of another session, whose plans do not include how they are computed.
 
-    They are computed with the settings of their own session.
+    The rows are still computed with the settings of their own session.
     """
     rows = frame._jdf.queryExecution().toRdd()
     return DataFrame(session._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), session)
 
 
 def plan_nodes(frame: DataFrame) -> Iterator[Any]:
-    """Yield the nodes of a frame's analysed plan, those of Spark itself, from the top."""
+    """Yield the nodes of a frame's analysed plan, as Spark's Java objects, from the top."""
     waiting = [frame._jdf.queryExecution().analyzed()]
     while waiting:
         node = waiting.pop()
@@ -213,7 +213,7 @@ def plan_nodes(frame: DataFrame) -> Iterator[Any]:
 
 
 def most_tasks(spark: SparkSession) -> int:
-    """Return how many tasks of a stage may run at once, at most."""
+    """Return the most tasks of a stage that may run at the same time."""
     return max(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
 
 
@@ -229,14 +229,14 @@ def struct_type(columns: Mapping[str, str]) -> StructType:
         try:
             schema = schema.add(name, data_type(kind))
         except Exception as error:
-            raise PipelineError(f"column {name!r}: {kind!r} is not a Spark type, as `bigint` or `string`") from error
+            raise PipelineError(f"column {name!r}: {kind!r} is not a Spark type such as `bigint`") from error
     return schema
 
 
 @cache
 def data_type(kind: str) -> DataType:
     """Return the Spark type of that name."""
-    # Cached, since Spark's parser is a call into Java.
+    # Cached, because each use of Spark's parser is a call into Java.
     return DataType.fromDDL(kind)
 
 
@@ -257,6 +257,6 @@ def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
 
 
 def as_arrow(schema: StructType) -> pa.Schema:
-    # Before Spark 4.2, UTC is what it always takes.
+    # No option before Spark 4.2, because it always uses UTC there.
     options: dict[str, Any] = {"timezone": "UTC"} if spark_version() >= (4, 2) else {}
     return to_arrow_schema(schema, **options)

@@ -1,4 +1,4 @@
-"""The data source "tidegauge" where Spark hands filters to it, which Spark can since 4.1 and does on request."""
+"""The data source "tidegauge" with filter pushdown, which Spark supports since 4.1 and does on request."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -20,14 +20,14 @@ from tidegauge.state_backends.reader.bounds import KeyRange, check_range
 
 
 class PushingDataSource(TidegaugeDataSource):
-    """The same where Spark hands filters to sources, which it does if its setting says so."""
+    """The data source for sessions whose setting makes Spark pass filters to data sources."""
 
     def reader(self, schema: StructType) -> "StateRows":
         return FilteredRows(super().reader(schema).read_, schema)
 
 
 class FilteredRows(StateRows):
-    """Narrows the range of keys by filters on the first key columns. Spark applies every filter once more."""
+    """Narrows the range of keys by filters on the first key columns. Spark applies every filter again."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         self.read_ = narrowed(self.read_, filters)
@@ -35,9 +35,9 @@ class FilteredRows(StateRows):
 
 
 def narrowed(read: StateRead, filters: Sequence[Filter]) -> StateRead:
-    """Return a read of no more keys than the filters need: equal in the first key columns, and bounds on the next one.
+    """Return the read, narrowed by the filters: equality on the first key columns, and bounds on the next column.
 
-    Bounds that the options set stay as they are.
+    If the options set bounds, those are used unchanged.
     """
     if read.bounds != KeyRange():
         return read
@@ -45,14 +45,14 @@ def narrowed(read: StateRead, filters: Sequence[Filter]) -> StateRead:
     for name, kind in read.spec.key.items():
         value = _operand(filters, name, EqualTo, EqualNullSafe)
         if value is None:
-            # Spark has a uuid as text, whose order is another one in capital letters.
+            # A uuid cannot be bounded, because Spark has it as text, and text with capital letters sorts differently.
             return read if kind == "uuid" and not prefix else _bounded(read, prefix, filters, name, kind)
         prefix.append(value)
     return _replaced(read, prefix, None, None)
 
 
 def _bounded(read: StateRead, prefix: list[Any], filters: Sequence[Filter], name: str, kind: str) -> StateRead:
-    # With its own value in the range, a bound that leaves it out is met by Spark.
+    # A strict bound may be read as an inclusive one, because Spark applies the filter again and drops its value.
     start = None if kind == "uuid" else _operand(filters, name, GreaterThanOrEqual, GreaterThan)
     stop = None if kind == "uuid" else _operand(filters, name, LessThan)
     return _replaced(
@@ -64,7 +64,7 @@ def _replaced(read: StateRead, prefix: list[Any], start: list[Any] | None, stop:
     try:
         return replace(read, bounds=check_range(read.spec, prefix, start, stop))
     except KeyShapeError:
-        return read  # Spark compares what no key can be
+        return read  # the value cannot be part of a key, so Spark's own filter decides
 
 
 def _operand(filters: Sequence[Filter], column: str, *kinds: type[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Spark's data source "tidegauge": a state as a DataFrame, one whole batch of it whatever is committed meanwhile.
+"""Spark's data source "tidegauge": a state as a DataFrame, as of one batch, whatever is committed in the meantime.
 
     spark.read.format("tidegauge").option("state", "orders_by_day").load()
 
@@ -39,7 +39,7 @@ OPTIONS = ("state", "dsn", "as_of", "measures", "prefix", "start", "stop", "part
 
 @dataclass(frozen=True)
 class StateRead:
-    """What one DataFrame reads: a state at a batch. It travels to every task."""
+    """What one DataFrame reads: a state as of a batch. It is sent to every task."""
 
     dsn: str = field(repr=False)
     spec: StateSpec
@@ -56,7 +56,7 @@ class StateRead:
         return ", ".join(f"{quoted(name)} {spark_type(kind)}" for name, kind in columns.items())
 
     def ranges(self) -> list[KeyRange]:
-        """Return the parts that tasks read."""
+        """Return the ranges of keys that the tasks read, one each."""
         _import(self.modules)
         with connect(self.dsn, f"read {self.spec.name}") as conn:
             keys = BACKENDS[self.spec.backend].split_keys(conn, self.spec, self.partitions)
@@ -65,7 +65,7 @@ class StateRead:
     def rows(self, part: KeyRange, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
         _import(self.modules)
         with connect(self.dsn, f"read {self.spec.name} {self.batch.txid}") as conn:
-            # Spark reads as fast as what follows, and that may take any time.
+            # No timeout, because Spark reads only as fast as its next step consumes, and that may take any time.
             conn.execute("SET statement_timeout = 0")
             export = export_pinned(state_reader(conn, self.spec), conn, self.batch, part, self.measures)
             yield from record_batches(export, conn, self.batch, schema)
@@ -86,7 +86,7 @@ class TidegaugeDataSource(DataSource):
     def reader(self, schema: StructType) -> "StateRows":
         if not hasattr(self, "_read"):
             raise PipelineError(
-                "format 'tidegauge' has a schema of its own: leave out .schema(..), and name what to read in the "
+                "format 'tidegauge' defines its own schema: leave out .schema(..), and name what to read in the "
                 "option 'measures'"
             )
         return StateRows(self._read, schema)
@@ -113,9 +113,9 @@ class StateRows(DataSourceReader):
 
 
 def opened(options: Mapping[str, str]) -> StateRead:
-    """Return what the options ask for, pinned to its batch.
+    """Return the read that the options describe, pinned to its batch.
 
-    Raises PipelineError for an option that is missing or wrong, and what `pin` raises.
+    Raises PipelineError for a missing or invalid option, and what `pin` raises.
     """
     _check_names(options)
     dsn = options.get("dsn") or os.environ.get("DATABASE_URL", "")
@@ -143,7 +143,7 @@ def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
         # Spark adds `path` for load(path).
         if name.lower() not in OPTIONS:
-            raise PipelineError(f"option {name!r} is not one of format 'tidegauge': {', '.join(OPTIONS)}")
+            raise PipelineError(f"option {name!r} is not an option of format 'tidegauge': {', '.join(OPTIONS)}")
 
 
 def _as_of(text: str | None) -> int | datetime | None:
@@ -157,7 +157,7 @@ def _as_of(text: str | None) -> int | datetime | None:
         at = None
     if at is None or at.tzinfo is None:
         raise PipelineError(
-            f"option 'as_of': {text!r} is neither a batch nor a time; write 57, or 2013-01-01T05:00:00+00:00"
+            f"option 'as_of': {text!r} is neither a batch nor a time with zone; write 57, or 2013-01-01T05:00:00+00:00"
         )
     return at
 
@@ -177,7 +177,7 @@ def _key(options: Mapping[str, str], name: str) -> Any:
         return json.loads(options[name]) if name in options else None
     except json.JSONDecodeError:
         raise PipelineError(
-            f'option {name!r}: {options[name]!r} is not JSON; write the first parts of a key, as ["JFK", 2]'
+            f'option {name!r}: {options[name]!r} is not JSON; write the first parts of a key, such as ["JFK", 2]'
         ) from None
 
 

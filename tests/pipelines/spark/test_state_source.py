@@ -139,7 +139,7 @@ def test_a_filter_never_leaves_out_what_spark_would_keep(feed, database_url):
     ("options", "message"),
     [
         ({}, "option 'state' is missing"),
-        ({"stat": "x"}, "option 'stat' is not one of format 'tidegauge': state, dsn, as_of"),
+        ({"stat": "x"}, "option 'stat' is not an option of format 'tidegauge': state, dsn, as_of"),
         ({"state": "orders_by_day", "as_of": "yesterday"}, "'yesterday' is neither a batch nor a time"),
         ({"state": "orders_by_day", "as_of": "2024-01-01T00:00:00"}, "is neither a batch nor a time"),
         ({"state": "orders_by_day", "partitions": "0"}, "'0' is not a number from 1 to 1000"),

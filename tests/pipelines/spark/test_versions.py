@@ -28,7 +28,7 @@ def test_a_version_outside_of_the_range_is_refused_by_name(version):
         check_version(version)
 
     assert str(caught.value) == (
-        f"PySpark {version!r} is installed, and pipelines run on Spark 4.0 to 4.3; install one of those: "
+        f"PySpark {version!r} is installed, but pipelines run on Spark 4.0 to 4.3; install one of those: "
         "pip install 'pyspark==4.3.*'"
     )
 
@@ -53,8 +53,8 @@ def test_what_needs_a_later_version_is_refused_by_name():
         require_spark(LIMITED_READERS, "RedisStreams", "4.1.4")
 
     assert str(caught.value) == (
-        "RedisStreams needs Spark 4.2 or later, and PySpark '4.1.4' is installed; install a later one, as "
-        "pip install 'pyspark==4.3.*'; docs/spark-versions.md lists what works on which"
+        "RedisStreams needs Spark 4.2 or later, but PySpark '4.1.4' is installed; install a later one with "
+        "pip install 'pyspark==4.3.*'; docs/spark-versions.md lists what works on which version"
     )
 
 

@@ -162,7 +162,7 @@ def test_a_module_that_cannot_be_read_is_told_after_the_others(project):
         ("orders --conf spark.sql.ansi.enabled", "--conf 'spark.sql.ansi.enabled' is not NAME=VALUE"),
         (
             "orders --conf spark.sql.ansi.enabled=false",
-            "'spark.sql.ansi.enabled' cannot be set, since Tidegauge relies on it: a value that does not fit its type ",
+            "'spark.sql.ansi.enabled' cannot be set, because Tidegauge relies on it: a value that does not fit its ",
         ),
         ("orders --conf executor.memory=1g", "'executor.memory' is not a setting of Spark, whose names begin with "),
     ],
