@@ -1,7 +1,7 @@
 """Tidegauge's public face: `from tidegauge import Pipeline, Stream, StateSpec, Count, JsonFiles`.
 
-`__init__.pyi` lists the names. A name is imported from where it lives when it is first used, so that `tidegauge` costs
-what is used of it: a state's declaration loads no Spark, and works where none is installed.
+`__init__.pyi` lists the names. Each name is imported from its module at first use, so that a program loads only what it
+uses: the declaration of a state does not load Spark, and works without Spark installed.
 """
 
 from typing import Any

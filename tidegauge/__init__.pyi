@@ -1,6 +1,6 @@
-"""The public names and where each lives: read by type checkers, and by `tidegauge` to import a name at first use.
+"""The public names and their modules: read by type checkers, and by `tidegauge` to import a name at first use.
 
-A name that is here stays, with its meaning, until a major version; what is only in another module may change.
+A name in this file keeps its meaning until a major version. Names that are only in other modules may change.
 """
 
 from tidegauge.pipelines.declare.drpc import Arguments as Arguments

@@ -1,6 +1,6 @@
 """The command `tidegauge`, which has every command of Django's `manage.py` under the same name.
 
-Commands that touch data get their servers first: embedded, unless the environment names some.
+Before a command that reads or writes data, it starts embedded servers, unless the environment names others.
 """
 
 import ast
@@ -18,15 +18,15 @@ APPS = Path(__file__).with_name("webapp")
 
 NEED_NO_SERVERS = {"help", "version", "check", "collectstatic", "diffsettings", "makemigrations", "spectacular"}
 
-# Short names of commands.
+# Short names for commands.
 SHORT = {"run": "run_pipeline"}
 
-# Those that are not in webapp: ours, and the commands of Django that running Tidegauge takes.
+# Commands that are not in webapp: our own, and the commands of Django that are needed to run Tidegauge.
 OTHERS = {
-    "init": "Write a project of your own: a pipeline, its test, settings, services.",
+    "init": "Create a project with a pipeline, its test, settings and services.",
     "collectstatic": "Collect the static files for the web process.",
-    "createsuperuser": "Create a user who may do everything.",
-    "migrate": "Create the tables, or bring them up to date.",
+    "createsuperuser": "Create a user with all permissions.",
+    "migrate": "Create or update the tables.",
 }
 
 OVERVIEW = """\
@@ -56,12 +56,12 @@ def main() -> None:
 
 
 def needs_servers(words: list[str]) -> bool:
-    """Return whether the command line asks for something that reads or writes data."""
+    """Return whether the command reads or writes data."""
     return bool(words) and words[0] not in NEED_NO_SERVERS and not ONLY_A_QUESTION & set(words)
 
 
 def overview(program: str) -> str:
-    """Return the list of commands. It imports none, so it works whatever is installed."""
+    """Return the list of commands. It imports none of them, so that it works without any extra installed."""
     short = {name: f"The same as {command}." for name, command in SHORT.items()}
     commands = dict(sorted([*own_commands(), *OTHERS.items(), *short.items()]))
     width = max(map(len, commands))
@@ -70,7 +70,7 @@ def overview(program: str) -> str:
 
 
 def own_commands() -> Iterator[tuple[str, str]]:
-    """Yield each command of webapp and the first line about it."""
+    """Yield the name of each command of webapp, and the first line of its docstring."""
     for file in APPS.glob("*/management/commands/[!_]*.py"):
         documentation = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         yield file.stem, documentation.partition("\n")[0]
@@ -78,10 +78,10 @@ def own_commands() -> Iterator[tuple[str, str]]:
 
 def _run(words: list[str]) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tidegauge.webapp.settings")
-    # A script that pip has installed has its own folder there; modules are looked for where one types the command.
+    # Python puts the script's own folder on the path. Add the working directory, because it has the user's modules.
     if not sys.flags.safe_path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    # An orderly exit stops the embedded servers; a command that stops by itself on SIGTERM sets its own handler.
+    # Exit normally on SIGTERM, so that the embedded servers are stopped. Commands that handle SIGTERM set their own.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     _execute(words)
 
@@ -111,7 +111,7 @@ def _execute(words: list[str]) -> None:
 
 
 def _lacked_privilege(error: BaseException | None) -> str:
-    """Return what to say where the database has refused something to the role of `DATABASE_URL`; "" for others."""
+    """Return the message if the database refused something to the role of `DATABASE_URL`; "" for other errors."""
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.errors import InsufficientPrivilege
 
@@ -121,14 +121,14 @@ def _lacked_privilege(error: BaseException | None) -> str:
         return ""
     role = conninfo_to_dict(os.environ["DATABASE_URL"]).get("user", "")
     return (
-        f"role {role!r} lacks a privilege ({error.diag.message_primary}); docs/access.md says which role "
-        "this command is for, `tidegauge roles --check` what the roles lack, and `tidegauge roles` as superuser mends "
-        "it"
+        f"role {role!r} lacks a privilege ({error.diag.message_primary}); see docs/access.md for the role that "
+        "this command needs, run `tidegauge roles --check` to list missing privileges, and `tidegauge roles` as "
+        "superuser to grant them"
     )
 
 
 def _read_env(file: Path) -> None:
-    """Set what a project's `.env` has and the environment lacks."""
+    """Set the variables of a project's `.env` that the environment does not have."""
     if file.is_file():
         from environ import Env
 

@@ -1,4 +1,4 @@
-"""Where pip finds the Tidegauge that runs here: on the package index, in a checkout, or in a wheel."""
+"""Finds out where pip can install the running Tidegauge from: the package index, a checkout, or a wheel."""
 
 import json
 from importlib.metadata import PackageNotFoundError, distribution
@@ -10,9 +10,9 @@ CHECKOUT = Path(__file__).absolute().parents[1]
 
 
 def requirement(extras: str) -> str:
-    """Return what installs this very Tidegauge with extras: `tidegauge[spark]`, and where it is if not on an index.
+    """Return the requirement that installs the running Tidegauge with extras: `tidegauge[spark]`, or that with a URL.
 
-    Pip notes the address of a file or folder that it installed from (PEP 610), and nothing for a package of an index.
+    Pip records the URL of a file or folder that it installed from (PEP 610), and nothing for a package of an index.
     """
     if (CHECKOUT / "manage.py").exists():
         return f"{with_extras(extras)} @ {CHECKOUT.as_uri()}"

@@ -1,4 +1,4 @@
-"""Finds the public names: which module has one. `__init__.pyi` lists them."""
+"""Finds the module of each public name, as `__init__.pyi` lists them."""
 
 import ast
 from functools import cache
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def imported(name: str) -> Any:
-    """Return the public name. Raises AttributeError, and MissingPackageError naming the extra."""
+    """Return the object with this public name. Raises AttributeError, and MissingPackageError that names the extra."""
     if name not in homes():
         raise AttributeError(f"module 'tidegauge' has no attribute {name!r}")
-    # Not above, because this module is imported before `tidegauge` itself is complete.
+    # Imported here, because this module is loaded before `tidegauge` itself is complete.
     from tidegauge.state_backends.extras import naming_the_extra
 
     with naming_the_extra():

@@ -1,7 +1,7 @@
-"""Checks the words of a command before servers start and Django loads its applications, which takes 2 s of CPU.
+"""Checks a command line before servers start and Django loads its applications, because these take 2 s of CPU.
 
-The module of a command therefore loads neither models nor Spark. What its parser cannot check, such as options that
-contradict each other, is in its method `check_options`.
+For this reason the module of a command loads neither models nor Spark. What its parser cannot check, such as options
+that contradict each other, is checked by its method `check_options`.
 """
 
 import os
@@ -16,17 +16,17 @@ APPS = Path(__file__).with_name("webapp")
 
 ONLY_A_QUESTION = {"--help", "-h", "--version"}
 
-# Commands of Django whose words are checked, too, each with the applications that its parser needs.
+# Commands of Django that are checked as well, each with the applications that its parser needs.
 PARSED: dict[str, tuple[str, ...]] = {
     "collectstatic": (),
     "createsuperuser": ("django.contrib.contenttypes", "django.contrib.auth"),
     "migrate": (),
 }
-OTHER_SETTINGS = ("--settings", "--pythonpath")  # with these there may be other commands
+OTHER_SETTINGS = ("--settings", "--pythonpath")  # not checked, because with these there may be other commands
 
 
 def check_words(words: list[str]) -> None:
-    """Exit as the command would if its words are wrong, or ask for help alone."""
+    """Exit as the command would if its words are invalid, or if they only ask for help."""
     from tidegauge.pipelines.embedded.addresses import are_known
 
     if words[0].startswith("-") or words[0] in ("help", "version"):
@@ -35,13 +35,13 @@ def check_words(words: list[str]) -> None:
         return
     if are_known() and not PARSED.get(words[0]):
         return _check(words)
-    # In a child, because a process reads settings and modules of a user's once, and they may name the servers. A child
-    # that exits by itself has reported what is wrong, or printed the help.
+    # Checked in a child, because a process reads the user's settings and modules only once, and they may depend on the
+    # servers' addresses. If the child exits early, it has reported what is wrong, or printed the help.
     child = os.fork()
     if not child:
         from django.db import connections
 
-        # Parsers ask for the names of the databases, and reading the settings makes a secret key.
+        # Set here, because parsers ask for the names of the databases, and reading the settings creates a secret key.
         vars(connections)["settings"] = connections.configure_settings({})
         _check(words)
         sys.stderr.flush()
@@ -52,7 +52,7 @@ def check_words(words: list[str]) -> None:
 
 
 def _check(words: list[str]) -> None:
-    """Run a command without its work: it parses its words, checks its options and reports what is wrong."""
+    """Run a command without its work: it only parses its words, checks its options and reports errors."""
     from django.apps import apps
     from django.core.management import load_command_class
 
@@ -77,7 +77,7 @@ def own_apps() -> dict[str, str]:
 
 
 def installed_app(name: str) -> str:
-    """Return the application that has a command, the first one of several; exit as Django does if none has."""
+    """Return the application that has a command, the first if several have; exit as Django does if none has."""
     from django.conf import settings
     from django.core import management
 
@@ -85,7 +85,7 @@ def installed_app(name: str) -> str:
     from tidegauge.pipelines.embedded.data_dir import data_dir
 
     if not are_known():
-        data_dir()  # says in one line why the folder of the servers, and of the secret key, cannot be made
+        data_dir()  # fails with one line if the folder of the servers and the secret key cannot be created
     apps = dict.fromkeys(management.find_commands(management.__path__[0]), "django.core")
     for app in reversed(settings.INSTALLED_APPS):
         with suppress(ModuleNotFoundError):

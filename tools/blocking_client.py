@@ -1,4 +1,7 @@
-"""Generates the blocking calls of `tidegauge.client` from the awaiting ones, as `client.py` from `async_client.py`."""
+"""Generates the blocking calls of `tidegauge.client` from the async ones, such as `client.py` from `async_client.py`.
+
+Run `python -m tools.blocking_client` in the checkout after each change of an async file.
+"""
 
 import re
 from pathlib import Path

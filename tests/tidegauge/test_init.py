@@ -53,7 +53,7 @@ def test_every_project_has_secrets_of_its_own_that_others_cannot_read(shop, tmp_
 
 @pytest.mark.parametrize("name", ["Shop", "my-shop", "2shops", "", "../shop", "class"])
 def test_a_name_that_no_package_can_have_is_refused(tmp_path, name):
-    with pytest.raises(InitError, match="is not a name of a Python package: take small letters, digits and _"):
+    with pytest.raises(InitError, match="is not a package name: use lower-case letters, digits and _"):
         init(name, tmp_path)
 
     assert list(tmp_path.iterdir()) == []
@@ -61,7 +61,7 @@ def test_a_name_that_no_package_can_have_is_refused(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["tests", "tidegauge", "json"])
 def test_a_name_that_would_hide_another_package_is_refused(tmp_path, name):
-    with pytest.raises(InitError, match=f"there is a package '{name}' already, which yours would hide"):
+    with pytest.raises(InitError, match=f"a package '{name}' already exists, which yours would hide"):
         init(name, tmp_path)
 
 
@@ -71,14 +71,14 @@ def test_an_existing_folder_is_left_alone(tmp_path):
     told = typed("-m", "tidegauge", "init", "shop", cwd=tmp_path)
 
     assert told.returncode == 2
-    assert told.stderr == f"tidegauge init: '{tmp_path}/shop' exists; take another name, or another folder\n"
+    assert told.stderr == f"tidegauge init: '{tmp_path}/shop' already exists; use another name or folder\n"
     assert list((tmp_path / "shop").iterdir()) == []
 
 
 def test_the_command_writes_the_project_into_the_working_folder(tmp_path):
     told = typed("-m", "tidegauge", "init", "shop", cwd=tmp_path)
 
-    assert told.stdout == f"{tmp_path}/shop is written; README.md in it says how to run it\n"
+    assert told.stdout == f"created {tmp_path}/shop; see its README.md for how to run it\n"
     assert (tmp_path / "shop" / "shop" / "orders.py").exists()
 
 

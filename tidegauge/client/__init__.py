@@ -1,6 +1,6 @@
-"""A client of Tidegauge's API, over HTTP: `Client`, and `AsyncClient` for programs with an event loop.
+"""A client for Tidegauge's HTTP API: `Client`, and `AsyncClient` for programs with an event loop.
 
-It needs the extra `client` and loads neither Django nor Spark nor a database driver.
+It needs the extra `client`, and does not load Django, Spark or a database driver.
 """
 
 try:

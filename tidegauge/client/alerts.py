@@ -1,4 +1,4 @@
-"""Alerts, as the API describes them: dicts, whose times are text."""
+"""Alerts as the API describes them: dicts whose times are text."""
 
 from typing import Literal, TypedDict, cast
 
@@ -9,10 +9,10 @@ PAGE_ALERTS = 500
 
 
 class AlertDocument(TypedDict):
-    """What an alert rule has found. state: empty if it is about the pipeline.
+    """What an alert rule has found. state: empty if the alert is about the pipeline.
 
-    rule: empty for a restricted API key. figure: that is above a limit of the rule; empty if it is about a verdict.
-    until: None while it is open.
+    rule: empty for a restricted API key. figure: the one that exceeds a limit of the rule; empty if the alert is about
+    a verdict. until: None while it is open.
     """
 
     id: int
@@ -28,7 +28,7 @@ class AlertDocument(TypedDict):
 
 
 class AlertPages:
-    """The pages of one request, one after the other. most: how many alerts at most; None: all."""
+    """The pages of one request, in order. most: the maximum number of alerts; None: all."""
 
     def __init__(self, most: int | None, **wanted: str | None) -> None:
         asked = {name: value for name, value in wanted.items() if value is not None}

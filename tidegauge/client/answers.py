@@ -1,4 +1,4 @@
-"""What a lookup answers: a result per key, or one value that many are folded into."""
+"""The answer of a lookup: one result per key, or one value that combines many keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from tidegauge.client.values import AS_IN_JSON, Key, Types, timestamp
 
 @dataclass(frozen=True)
 class Result:
-    """What was found of one key. value: by measure, or the JSON value of a state that has one; None unless found."""
+    """The result for one key. value: a dict by measure, or a JSON value if the state has one; None unless found."""
 
     key: Key
     status: Literal["found", "missing", "expired", "removed"]
@@ -31,8 +31,8 @@ class Combined:
 class Answer:
     """Results of one state, one per key, in the order asked, all at batch `txid` of `epoch`, whose time is `as_of`.
 
-    isolation: `uncommitted` if rows of an open batch may be among them. combined: in place of the results. fed: False
-    where the state, or a measure of it, is no longer fed.
+    isolation: `uncommitted` if rows of an open batch may be among them. combined: set instead of the results. fed:
+    False if the state or one of its measures is no longer fed.
     """
 
     state: str
@@ -57,9 +57,9 @@ class Answer:
         return {result.key: result.value for result in self.results if result.status == "found"}
 
     def table(self) -> list[dict[str, Any]]:
-        """Return a dict by column per key that was found, for `pandas.DataFrame`, or for `Table.from_pylist` of Arrow.
+        """Return one dict by column per key found, for `pandas.DataFrame`, or for `Table.from_pylist` of Arrow.
 
-        Of a combined value the one dict has no key columns.
+        For a combined value it returns one dict without key columns.
         """
         if self.combined is not None:
             return [self.types.row(None, self.combined.value)]

@@ -46,7 +46,7 @@ class AsyncTransport:
                         yield event
 
     async def export(self, steps: Steps[Opened]) -> Export:
-        """Download an export: Arrow reads files, and knows of no event loop."""
+        """Download an export to a temporary file, because Arrow reads files and does not support event loops."""
         answer, file = await self.run(steps), exports.download()
         await _write(answer, file)
         file.seek(0)
@@ -70,6 +70,7 @@ class AsyncTransport:
 
     async def _renew(self, token: Renewal) -> None:
         async with self._renewing:
+            # Checked under the lock, because another call may have renewed the token while this one waited.
             if not token.is_due:
                 return
             asked_at = clock()
@@ -102,7 +103,7 @@ async def _write(answer: Opened, file: IO[bytes]) -> None:
 
 
 async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
-    """Return the next piece of a stream, None at its end, however it ended."""
+    """Return the next piece of a stream; None at its end, whether it was complete or broke off."""
     try:
         return await anext(parts, None)
     except BROKEN_OFF:

@@ -1,7 +1,7 @@
-"""A call of the client as a generator of steps, which a transport performs: the sync and the async one share all else.
+"""A call of the client as a generator of steps. A blocking or an async transport performs them; all else is shared.
 
-A generator yields `Send` and gets a `Response` or a `Failure`, or yields `Pause` and gets None. It returns what the
-call answers. One `Call` has one deadline, whatever requests, retries and pauses it takes.
+A generator yields `Send` and gets a `Response` or a `Failure`, or yields `Pause` and gets None. It returns the result
+of the call. A `Call` has one deadline for all its requests, retries and pauses.
 """
 
 import json
@@ -32,9 +32,9 @@ Answered = TypeVar("Answered")
 
 API = "/api/v1"
 UNCHANGED, UNAUTHORIZED = 304, 401
-MAX_KEYS = 1_000  # of one request, by default; a server with another limit says so
+MAX_KEYS = 1_000  # of one request, until a server with another limit reports its own
 LONGEST_PAUSE_SECONDS = 10.0
-LARGEST_POWER = 16  # of two; beyond it the pause is the longest in any case
+LARGEST_POWER = 16  # of two; limited so that 2.0 ** attempt cannot overflow, and the longest pause is reached by then
 
 clock = time.monotonic
 random = SystemRandom()
@@ -42,9 +42,9 @@ random = SystemRandom()
 
 @dataclass(frozen=True)
 class Request:
-    """One request. body: what becomes its JSON. is_safe: whether it may be repeated when its answer was lost.
+    """One request. body: the value to send as JSON. is_safe: whether it may be repeated if its answer was lost.
 
-    media_type: of a successful answer.
+    media_type: the one of a successful answer.
     """
 
     method: str
@@ -67,7 +67,8 @@ class Request:
 class Send:
     """A step: send the request and read the whole answer. seconds: how long both may take together.
 
-    silence: seconds without a byte after which an answer that is read as it comes is given up; None: read it whole.
+    silence: None: read the whole answer; else the answer is read while it arrives, and given up after this many seconds
+    without a byte.
     """
 
     request: Request
@@ -77,7 +78,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Opened:
-    """A successful answer whose content is still to be read. stream: the transport's."""
+    """A successful answer whose content has not been read yet. stream: the response object of the transport."""
 
     headers: Mapping[str, str]
     stream: httpx.Response
@@ -92,7 +93,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Failure:
-    """What a `Send` gives in place of an answer. was_sent: whether the server may have got the request."""
+    """The outcome of a `Send` without an answer. was_sent: whether the server may have received the request."""
 
     error: Exception
     was_sent: bool
@@ -100,7 +101,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Renew:
-    """A step: have another token made, if no other call has done so meanwhile."""
+    """A step: renew the token, unless another call has done so in the meantime."""
 
     token: Renewal
 
@@ -111,10 +112,10 @@ Steps = Generator[Send | Pause | Renew, Outcome | None, Answered]
 
 @dataclass(frozen=True)
 class Options:
-    """timeout: seconds for a call, all included. retries: how often at most a request is sent again.
+    """timeout: seconds for a call with all its retries and pauses. retries: how often a request is sent again at most.
 
-    first_pause: seconds before the first retry at most; doubled for each further one, and each is random below that.
-    typed: whether values have the Python types of their columns; False: as they are in JSON.
+    first_pause: the most seconds before the first retry, doubled for each further one; each pause is random up to that.
+    typed: whether values have the Python types of their columns; False: as in JSON.
     """
 
     timeout: float = 30.0
@@ -123,9 +124,9 @@ class Options:
     typed: bool = True
 
     def pause(self, attempt: int, retry_after: float | None = None) -> float:
-        """Return the seconds to wait after a failed attempt, counted from 0.
+        """Return the seconds to wait after a failed attempt. attempt: counted from 0.
 
-        Random, so that clients that failed together do not come back together.
+        The pause is random, so that clients that failed at the same time do not retry at the same time.
         """
         longest = min(LONGEST_PAUSE_SECONDS, self.first_pause * 2.0 ** min(attempt, LARGEST_POWER))
         return (retry_after or 0.0) + random.uniform(0.0, longest)
@@ -133,14 +134,14 @@ class Options:
 
 @dataclass
 class Server:
-    """What a client has learned of its server: the limit of keys, and the types of states."""
+    """What a client has learned about its server: the limit of keys, and the types of states."""
 
     max_keys: int = MAX_KEYS
     types: dict[str, tuple[float, Types]] = field(default_factory=dict)
 
 
 class Call:
-    """The requests of one call. extra_seconds: what is added to the timeout of the options."""
+    """The requests of one call. extra_seconds: added to the timeout of the options."""
 
     def __init__(
         self, options: Options, server: Server, token: Renewal | None = None, extra_seconds: float = 0.0
@@ -155,13 +156,13 @@ class Call:
         return parsed((yield from self.ask(request)).content)
 
     def ask(self, request: Request) -> Steps[Response]:
-        """Send a request, again while that may help, and return its answer. Raises ClientError."""
+        """Send a request, with retries, and return its answer. Raises ClientError."""
         answer = yield from self._sent(request)
         assert isinstance(answer, Response)
         return answer
 
     def open(self, request: Request, silence: float) -> Steps[Opened]:
-        """Do the same for an answer that is read as it comes."""
+        """Do the same as `ask` for an answer that is read while it arrives."""
         answer = yield from self._sent(request, silence)
         assert isinstance(answer, Opened)
         return answer
@@ -210,7 +211,8 @@ def _check(request: Request, response: Response) -> None:
     what = f"{request.method} {request.path}: the answer"
     if response.status >= 300:
         target = response.headers.get("location", "").partition("?")[0]
-        raise InvalidAnswerError(f"{what} is a redirect to {target!r}, which is not followed; give that address")
+        # Not followed, because the API key would be sent to an address that nobody has configured.
+        raise InvalidAnswerError(f"{what} is a redirect to {target!r}, which is not followed; use that address")
     found = response.headers.get("content-type")
     raise InvalidAnswerError(f"{what} has the type {found!r}, not {request.media_type!r}; is it Tidegauge's address?")
 
@@ -232,10 +234,10 @@ def _may_repeat(request: Request, outcome: Response | Failure, error: ClientErro
 
 
 def path(*parts: object) -> str:
-    """Return the path of a call of the API, each part percent-encoded."""
+    """Return the path of an API call, with each part percent-encoded."""
     return "/".join([API, *(quote(str(part), safe="") for part in parts)])
 
 
 def in_json(value: Any) -> str:
-    """Return the JSON text of a parameter."""
+    """Return a parameter as JSON text."""
     return json.dumps(to_json(value), allow_nan=False)

@@ -23,16 +23,17 @@ from tidegauge.client.transport import Transport
 
 
 class Client:
-    """Reads the states of a Tidegauge server, over a pool of connections. Threads may share it. Close it, by `with`.
+    """Reads the states of a Tidegauge server over a pool of connections. Threads may share it. Close it, or use `with`.
 
-    url: of the web process, or of the proxy in front. key: an API key or token, or a function that returns the current
-    one; by default TIDEGAUGE_API_KEY of the environment. renew: a function that returns a new token, a `Token` or its
-    text; it is called at first, before the token ends, and when it is refused. events_url: of the events process, where
-    it has an address of its own. timeout: seconds for a call with all its requests and retries; of an iterator, for
-    each page. retries: how often at most a request is sent again, after a 429, 502 or 503 or without an answer; what is
-    not safe to repeat is sent again only if the server cannot have done it. typed: whether values have the Python types
-    of their columns, or are as in JSON. connections: at most. verify: of TLS, as httpx takes it. proxy: its address; if
-    None, that of the environment (HTTPS_PROXY, NO_PROXY).
+    url: the address of the web process, or of the proxy in front of it. key: an API key or token, or a function that
+    returns the current one; by default TIDEGAUGE_API_KEY of the environment. renew: a function that returns a new
+    token, a `Token` or its text; it is called before the first request, before the token expires, and when it is
+    refused. events_url: the address of the events process, if it differs. timeout: seconds for a call with all its
+    requests and retries; for an iterator, for each page. retries: how often a request is sent again at most, after a
+    429, 502 or 503 or without an answer; a request that is not safe to repeat is sent again only if the server cannot
+    have carried it out. typed: whether values have the Python types of their columns; False: as in JSON. connections:
+    their maximum number. verify: for TLS, as in httpx. proxy: its address; None: from the environment (HTTPS_PROXY,
+    NO_PROXY).
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Client:
         proxy: str | None = None,
     ) -> None:
         if renew is not None and key is not None:
-            raise InvalidArgumentError("give either an API key or `renew`, whose tokens are used in its place")
+            raise InvalidArgumentError("give either an API key or `renew`, whose tokens are used instead of a key")
         self._renewal = None if renew is None else Renewal(renew)
         self._connection = Connection(url, key if self._renewal is None else self._renewal.text, events_url)
         self._options = Options(timeout, retries, typed=typed)
@@ -79,7 +80,7 @@ class Client:
         return State(self, name)
 
     def saved_query(self, name: str, version: int | None = None) -> SavedQuery:
-        """version: None: the newest that is published, at each call."""
+        """version: None: the newest version that is published at the time of each call."""
         return SavedQuery(self, name, version)
 
     def query(
@@ -93,7 +94,7 @@ class Client:
     ) -> list[Answer]:
         """Look up keys of several states of one pipeline, all at one batch. Returns an answer per query.
 
-        as_of, min_txid, epoch, wait: as of `State.get_many`.
+        as_of, min_txid, epoch, wait: as for `State.get_many`.
         """
         when = When(as_of, min_txid, epoch, wait)
         return self._transport.run(lookups.look_up_together(self._call(wait), queries, when))
@@ -124,9 +125,9 @@ class Client:
         last: int | None = None,
         points: int | None = None,
     ) -> Series:
-        """Return what a pipeline did over a range of time: rows, seconds, lag, freshness, dead letters and so on.
+        """Return figures of a pipeline over a range of time: rows, seconds, lag, freshness, dead letters and so on.
 
-        start, stop, last, points: as of `State.series`.
+        start, stop, last, points: as for `State.series`.
         """
         steps = series.of_pipeline(self._call(), pipeline, Span(start, stop, last, points))
         return self._transport.run(steps)
@@ -139,7 +140,7 @@ class Client:
         status: Literal["open", "over"] | None = None,
         limit: int | None = None,
     ) -> Iterator[AlertDocument]:
-        """Yield the alerts that rules have told of, newest first, page by page. limit: how many; None: all."""
+        """Yield the alerts that rules have reported, newest first, page by page. limit: how many; None: all."""
         pages = AlertPages(limit, pipeline=pipeline, state=state, status=status)
         while not pages.ended:
             yield from self._transport.run(pages.next(self._call()))
@@ -160,10 +161,10 @@ class Client:
         rate: int | None = None,
         burst: int | None = None,
     ) -> Token:
-        """Make a short-lived token, which reads. Scopes of the API key: read and issue_tokens.
+        """Make a short-lived token that can only read. The API key needs the scopes read and issue_tokens.
 
-        states, key_prefix: what it is restricted to, never wider than the API key. lifetime_seconds: 600 if None. sub:
-        your own name for its user, who can read it. rate: requests per minute, burst: of them at once.
+        states, key_prefix: what the token is restricted to, never more than the API key may read. lifetime_seconds: 600
+        if None. sub: your own name for its user, who can read it. rate: requests per minute. burst: requests at once.
         """
         return self._transport.run(
             documents.make_token(
@@ -188,9 +189,9 @@ class Client:
         return self._transport.run(documents.wait_for(self._call(seconds), run_id, seconds))
 
     def events(self, path: str = "/tide", *, last_id: str = "") -> Iterator[Event]:
-        """Yield the events of all pipelines, endlessly; after a drop it reconnects. path: after `/events`.
+        """Yield the events of all pipelines without end; it reconnects when the connection drops.
 
-        last_id: of the last event that was seen, to go on from there.
+        path: the part after `/events`. last_id: the id of the last event that was seen, to continue after it.
         """
         return self._transport.follow(Feed(self._call, events.request(path), None, last_id))
 
@@ -203,9 +204,9 @@ class Client:
         measures: Sequence[str] | None = None,
         last_id: str = "",
     ) -> Iterator[Event]:
-        """Yield the changes of a state, of some of its keys, or of those with a prefix, endlessly.
+        """Yield the changes of a state, of some of its keys, or of the keys with a prefix, without end.
 
-        A drop is resumed where it was. What cannot be resumed is a `Reset`.
+        When the connection drops, it continues after the last event. If that is not possible, it yields a `Reset`.
         """
         request = events.state_request(state, keys, prefix, measures)
         return self._transport.follow(Feed(self._call, request, state, last_id))

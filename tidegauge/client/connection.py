@@ -1,4 +1,4 @@
-"""What both transports know: addresses, the API key, and how httpx's requests and errors are made of steps."""
+"""Shared by both transports: addresses, the API key, and the conversion between steps and httpx requests and errors."""
 
 import os
 import ssl
@@ -15,7 +15,7 @@ CONNECT_SECONDS = 5.0
 LARGEST_PORT = 65_535
 EVENTS = "/events/"
 
-# How a stream can end before its end.
+# What httpx raises if a stream breaks off.
 BROKEN_OFF = (httpx.RequestError, httpx.StreamError)
 
 # Raised before any byte of the request was sent.
@@ -25,7 +25,7 @@ ApiKey = str | Callable[[], str]
 
 
 class Connection:
-    """Where the server is, and who asks. Neither its text nor any message has the API key."""
+    """The server's addresses and the API key. The key is neither in its repr nor in any error message."""
 
     def __init__(self, url: str, key: ApiKey | None, events_url: str | None) -> None:
         self.url = _checked(url)
@@ -94,16 +94,16 @@ def _checked(url: str) -> str:
         parsed = httpx.URL()
     is_complete = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 0) <= LARGEST_PORT
     if not is_complete or parsed.userinfo:
-        # Without the address: it may have a password.
+        # The message leaves out the address, because it may have a password.
         raise InvalidArgumentError(
-            "the server's url must be such as 'https://tidegauge.example.com', without user and password"
+            "the server's url must be like 'https://tidegauge.example.com', without user and password"
         )
     return url.rstrip("/")
 
 
 def _check_key(key: str) -> None:
     if not (key.isascii() and key.isprintable() and " " not in key):
-        # httpx's error would show it.
+        # Refused here, because httpx's own error would show the key.
         raise InvalidArgumentError(
-            "the API key has characters that no API key has; look for a line break or a blank in it"
+            "the API key has characters that are not allowed; look for a line break or a blank in it"
         )

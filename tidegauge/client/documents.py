@@ -1,4 +1,4 @@
-"""States, pipelines, batches and maintenance runs, as the API describes them: dicts, whose times are text. And tokens.
+"""States, pipelines, batches and maintenance runs as the API describes them: dicts whose times are text. Also tokens.
 
 A server may send more members than are listed here.
 """
@@ -72,7 +72,7 @@ class PipelineDocument(TypedDict):
 
 
 class BatchDocument(TypedDict):
-    """A batch of a pipeline, and what it wrote."""
+    """A batch of a pipeline, and how many keys it wrote."""
 
     pipeline: str
     epoch: str
@@ -128,7 +128,7 @@ def batches(call: Call, pipeline: str, limit: int) -> Steps[list[BatchDocument]]
 
 
 def steer(call: Call, pipeline: str, action: Literal["pause", "resume"]) -> Steps[PipelineDocument]:
-    # Repeating it changes nothing.
+    # Safe to repeat, because a second pause or resume changes nothing.
     return cast(PipelineDocument, (yield from call.json(Request("POST", path("pipelines", pipeline, action)))))
 
 
@@ -143,7 +143,7 @@ def run(call: Call, run_id: int) -> Steps[Run]:
 
 
 def request_run(call: Call, state: str, kind: Literal["compaction", "expiry"]) -> Steps[Run]:
-    # The server gives a request that comes again with the same key the run of the first one.
+    # The key makes retries safe, because the server answers a repeated request with the run of the first one.
     key = {"Idempotency-Key": uuid4().hex}
     return cast(Run, (yield from call.json(Request("POST", path("states", state, kind), headers=key))))
 
@@ -153,7 +153,7 @@ def cancel(call: Call, run_id: int) -> Steps[Run]:
 
 
 def wait_for(call: Call, run_id: int, seconds: float) -> Steps[Run]:
-    """Return the run once it has ended. Raises DeadlineError if it has not within so many seconds."""
+    """Return the run once it has ended. Raises DeadlineError if it does not end within `seconds`."""
     ends, pause = clock() + seconds, FIRST_POLL_SECONDS
     while (found := (yield from run(call, run_id)))["status"] in UNFINISHED:
         if clock() >= ends:
@@ -166,7 +166,7 @@ def wait_for(call: Call, run_id: int, seconds: float) -> Steps[Run]:
 def make_token(call: Call, states: Sequence[str] | None, key_prefix: Any, **wanted: Any) -> Steps[Token]:
     body = wanted | {"states": names(states), "key_prefix": None if key_prefix is None else key_in_json(key_prefix)}
     body = {name: value for name, value in body.items() if value is not None}
-    # Another token does no harm, so it may be repeated.
+    # Safe to repeat, because a second token does no harm.
     document = yield from call.json(Request("POST", path("tokens"), body=body))
     ends = datetime.fromisoformat(document["expires_at"])
     return Token(

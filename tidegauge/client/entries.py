@@ -15,10 +15,10 @@ PAGE_ENTRIES = 1_000
 
 @dataclass(frozen=True)
 class Range:
-    """Which entries of a state.
+    """The part of a state's entries to read.
 
-    prefix: the first parts of their keys. start, stop: keys from here on, and before here; first parts are enough.
-    where: filters on values, all of which hold.
+    prefix: the first parts of their keys. start: the first key. stop: the key to end before. For both, the first parts
+    of a key are enough. where: filters on values, all of which must hold.
     """
 
     prefix: Any = None
@@ -42,7 +42,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Entry:
-    """A key and its value. txid, updated_at: the batch that wrote it last, and its time; None where none is kept."""
+    """A key and its value. txid, updated_at: the batch that wrote it last, and its time; None if they are not kept."""
 
     key: Key
     value: Any
@@ -52,9 +52,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Page:
-    """Entries, all at batch `txid` of `epoch`. next: the cursor of the next page, None on the last one.
+    """Entries, all at batch `txid` of `epoch`. next: the cursor of the next page; None on the last page.
 
-    complete: False where the rows are outside the database and too many to be searched or sorted whole.
+    complete: False if the rows are outside of the database and too many to search or sort all of them.
     """
 
     entries: Sequence[Entry]
@@ -79,7 +79,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Version:
-    """What a key held after batch `txid`, whose time is `at`; value: None if it was removed."""
+    """The value of a key after batch `txid`, whose time is `at`. value: None if the key was removed."""
 
     txid: int | None
     at: datetime | None
@@ -105,7 +105,7 @@ class History:
 
 
 class Pages:
-    """The pages of one request, one after the other. most: how many entries at most; None: all."""
+    """The pages of one request, in order. most: the maximum number of entries; None: all."""
 
     def __init__(self, state: str, parameters: Mapping[str, str | list[str]], most: int | None, page_size: int) -> None:
         self._state = state
@@ -142,10 +142,11 @@ def history(call: Call, state: str, key: Any, limit: int, before: int | None) ->
 
 
 def read_of_state(call: Call, state: str, what: str, asked: Mapping[str, str | list[str]]) -> Steps[tuple[Any, Types]]:
-    """Return what `GET /states/{state}/{what}` answers, and the types of its values."""
+    """Return the answer of `GET /states/{state}/{what}`, and the types of its values."""
     types = yield from types_of(call, state)
     response = yield from call.ask(Request("GET", path("states", state, what), asked))
     document = parsed(response.content, [types])
+    # The cached types may be outdated, because the state may have been created again with other measures.
     if not types.knows(document):
         types = yield from types_of(call, state, again=True)
         document = parsed(response.content, [types])

@@ -1,7 +1,7 @@
-"""What a call of the client can end with besides an answer: one class per thing that a caller can do about it.
+"""The errors of the client: one class for each thing that a caller can do about it.
 
-An error of the server is known by the `code` of its problem document; where there is none, as from a proxy, by its
-status. No message has the API key.
+An error of the server is recognized by the `code` of its problem document, or by its status if there is no document,
+for example from a proxy. No message contains the API key.
 """
 
 import json
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-PHRASE_BYTES = 200  # of an answer that is no problem document, such as a proxy's page
+PHRASE_BYTES = 200  # shown of an answer that is not a problem document, such as a proxy's page
 
 
 class ClientError(Exception):
@@ -19,11 +19,11 @@ class ClientError(Exception):
 
 
 class InvalidArgumentError(ClientError, ValueError):
-    """An argument cannot be sent: a time without a zone, an API key with a line break, more than an address takes."""
+    """An argument cannot be sent: a time without a zone, an API key with a line break, more than fits into a URL."""
 
 
 class InvalidAnswerError(ClientError):
-    """The answer is not one of Tidegauge: a redirect, a page of a proxy, or broken. Check the address of the client."""
+    """The answer is not from Tidegauge, or is broken: a redirect, a page of a proxy. Check the client's address."""
 
 
 class NoAnswerError(ClientError):
@@ -31,23 +31,23 @@ class NoAnswerError(ClientError):
 
 
 class DeadlineError(ClientError):
-    """The call took longer than its timeout. What it requested may have been done."""
+    """The call took longer than its timeout. The server may still have carried it out."""
 
 
 class SnapshotLostError(ClientError):
-    """The batch that all chunks of one lookup show did not stay available, twice: ask for fewer keys at a time, or let
-    the state keep a changelog."""
+    """Two times, the batch of a lookup in chunks became unavailable during the lookup: ask for fewer keys at a time, or
+    let the state keep a changelog."""
 
 
 class IncompleteExportError(ClientError):
-    """The export broke off: what was read of it is not the whole range."""
+    """The export broke off, so the part that was read is not the whole range."""
 
 
 class ApiError(ClientError):
     """The server refused the request.
 
-    status: of HTTP. code: of the problem, stable; empty if there is none. problem: the whole document. retry_after:
-    seconds after which to try again, if the server said so.
+    status: the HTTP status. code: the stable code of the problem; empty if there is none. problem: the whole document.
+    retry_after: seconds after which to try again, if the server gave them.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any], retry_after: float | None = None) -> None:
@@ -72,11 +72,11 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """There is no such state, pipeline or run."""
+    """The state, pipeline or run does not exist."""
 
 
 class ConflictError(ApiError):
-    """The request does not fit what there is now, as a second maintenance run of one state."""
+    """The request conflicts with the current state of the server, for example a second maintenance run of one state."""
 
 
 class NotCommittedError(ConflictError):
@@ -84,23 +84,23 @@ class NotCommittedError(ConflictError):
 
 
 class OtherEpochError(ConflictError):
-    """The ledger went back: the batch is of an epoch that has ended. Read without it, and write again what is lost."""
+    """The ledger was restored, so the batch's epoch is no longer valid: read without epoch, re-send lost writes."""
 
 
 class GoneError(ApiError):
-    """What was asked for existed and is no longer available: a batch, the pages of one, a retired or renamed state."""
+    """The object existed, but is no longer available: a batch, the pages of a batch, a retired or renamed state."""
 
 
 class BatchGoneError(GoneError):
-    """The batch of `as_of` is no longer available; `problem["oldest_txid"]` is."""
+    """The batch of `as_of` is no longer available; `problem["oldest_txid"]` is the oldest one that is."""
 
 
 class PagesGoneError(GoneError):
-    """The pages of an iterator cannot go on, since their batch is gone: start again."""
+    """An iterator cannot continue its pages, because their batch is no longer available: start again."""
 
 
 class RateLimitedError(ApiError):
-    """Too many requests, also after the retries."""
+    """Too many requests; the retries were refused as well."""
 
 
 class NotReachedError(ApiError):
@@ -108,11 +108,11 @@ class NotReachedError(ApiError):
 
 
 class UnavailableError(ApiError):
-    """The server, or a store behind it, does not answer now, also after the retries."""
+    """The server, or a store behind it, did not answer, even after the retries."""
 
 
 class TimeLimitError(ApiError):
-    """The request exceeded the server's time limit: request less at a time."""
+    """The request exceeded the server's time limit: ask for less at a time."""
 
 
 class ServerError(ApiError):
@@ -142,7 +142,7 @@ OF_STATUS: Mapping[int, type[ApiError]] = {
 
 @dataclass(frozen=True)
 class Response:
-    """A complete answer of the server. headers: by their names in lower case."""
+    """A complete answer of the server. headers: their names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -150,7 +150,7 @@ class Response:
 
 
 def error_of(response: Response) -> ApiError:
-    """Return the error that an answer of a status from 400 on is."""
+    """Return the error of an answer whose status is 400 or more."""
     problem = _problem(response)
     return _kind(response.status, problem)(response.status, problem, _retry_after(response.headers.get("retry-after")))
 

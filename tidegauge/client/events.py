@@ -1,7 +1,7 @@
-"""Event streams: server-sent events as typed values, resumed by the last event's id after a drop.
+"""Event streams: server-sent events as typed values. After a drop they resume with the last event's id.
 
-A stream goes on until its consumer stops or the server refuses it for good, as after the API key was revoked. A client
-that missed batches which the server cannot send again gets a `Reset`, never a silent gap.
+A stream continues until its consumer stops, or until the server refuses it for good, for example because the API key
+was revoked. If a client missed batches that the server cannot send again, it gets a `Reset`, never a silent gap.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ PASSING = (NoAnswerError, DeadlineError, UnavailableError, RateLimitedError)
 
 @dataclass(frozen=True)
 class Event:
-    """Base of all events. id: with which a stream can be resumed after this one."""
+    """Base of all events. id: pass it as `last_id` to resume a stream after this event."""
 
     id: str
 
@@ -48,9 +48,9 @@ class OfState(Event):
 
 @dataclass(frozen=True)
 class Ready(OfState):
-    """The stream of a state or a prefix has begun: read the state with this `min_txid`, then apply what follows.
+    """The stream of a state or a prefix has begun: read the state with this txid as `min_txid`, then apply the events.
 
-    resumed: nothing was missed since the event before.
+    resumed: whether nothing was missed since the previous event.
     """
 
     resumed: bool
@@ -58,14 +58,14 @@ class Ready(OfState):
 
 @dataclass(frozen=True)
 class Snapshot(OfState):
-    """The stream of some keys has begun: their values."""
+    """The stream of some keys has begun. results: their current values."""
 
     results: Sequence[Result]
 
 
 @dataclass(frozen=True)
 class Batch(OfState):
-    """A batch was committed. changes: new values, whole. complete: False if there are more: read the state again."""
+    """A batch was committed. changes: the new values, each in full. complete: False if some are missing: read again."""
 
     changes: Sequence[Result]
     complete: bool
@@ -73,7 +73,7 @@ class Batch(OfState):
 
 @dataclass(frozen=True)
 class Reset(OfState):
-    """What was received so far is no longer valid. results: of keys, their values now; None: read the state again."""
+    """The events received so far are no longer valid. results: the keys' values now; None: read the state again."""
 
     reason: str
     results: Sequence[Result] | None
@@ -103,7 +103,7 @@ class OtherEvent(Event):
 
 
 class Feed:
-    """One subscription: what was received, and how to go on. begin: makes the call that a connection is made with."""
+    """One subscription: parses what it receives, and resumes after a drop. begin: makes the call of a connection."""
 
     def __init__(self, begin: Callable[[], Call], request: Request, state: str | None, last_id: str = "") -> None:
         self._begin = begin
@@ -116,7 +116,7 @@ class Feed:
         self._lines = Lines()
 
     def connect(self) -> Steps[Opened]:
-        """Open the stream, after a drop as often as it takes. Raises ApiError if the server refuses it."""
+        """Open the stream; after a drop, try again without limit. Raises ApiError if the server refuses it."""
         while True:
             try:
                 if self._was_connected:
@@ -132,7 +132,7 @@ class Feed:
                 return opened
 
     def received(self, content: bytes) -> Steps[list[Event]]:
-        """Return the events that end in this piece of the stream."""
+        """Return the events that are complete with this piece of the stream."""
         events = []
         for message in self._lines.messages(content):
             self._failures, self._last_id = 0, message.id
@@ -166,7 +166,7 @@ class Message:
 
 
 class Lines:
-    """Reads server-sent events (WHATWG HTML, 9.2.6). Lines end with LF or CRLF; U+2028 is part of one.
+    """Parses server-sent events (WHATWG HTML, 9.2.6). Lines end only with LF or CRLF, because JSON may contain U+2028.
 
     retry_seconds: how long the server asks clients to wait before they reconnect.
     """
@@ -178,7 +178,7 @@ class Lines:
         self._fields: list[tuple[str, str]] = []
 
     def messages(self, content: bytes) -> list[Message]:
-        """Return the messages that end in this piece."""
+        """Return the messages that are complete with this piece."""
         *lines, self._rest = (self._rest + content).split(b"\n")
         return [message for line in lines if (message := self._line(line.removesuffix(b"\r").decode())) is not None]
 
@@ -198,7 +198,7 @@ class Lines:
 
 
 def request(path: str) -> Request:
-    """path: after `/events`."""
+    """path: the part after `/events`."""
     return Request("GET", f"/events/{path.removeprefix('/events').lstrip('/')}")
 
 

@@ -1,7 +1,7 @@
 """Exports: all entries of a range, from one batch, of any size, as Arrow or as a file.
 
-An export that breaks off is an error, never a short table. pyarrow, pandas and polars are needed by what is named after
-them only.
+An export that breaks off raises an error, and never returns an incomplete table. pyarrow, pandas and polars are needed
+only by the methods that return their types.
 """
 
 import importlib
@@ -34,15 +34,15 @@ MEDIA_TYPES: Mapping[Format, str] = {
 }
 
 BUFFER_BYTES = 1 << 20
-KEPT_IN_MEMORY_BYTES = 16 << 20  # of a download that is read afterwards; more of it goes to the disk
+KEPT_IN_MEMORY_BYTES = 16 << 20  # a larger download is kept on disk
 
 
 class MissingFormatError(ImportError):
-    """The package that the result would be of is not installed."""
+    """The package of the result's type is not installed."""
 
 
 class Export:
-    """Entries as an Arrow stream, all from batch `txid` of `epoch`. Read it once, and close it, best by `with`."""
+    """Entries as an Arrow stream, all from batch `txid` of `epoch`. Read it only once, and close it or use `with`."""
 
     def __init__(self, headers: Mapping[str, str], file: IO[bytes]) -> None:
         self.txid = int(headers["tidegauge-txid"])
@@ -59,7 +59,7 @@ class Export:
         self._file.close()
 
     def reader(self) -> "pyarrow.RecordBatchReader":
-        """Return a reader of record batches, which takes the memory of one. `numeric` columns are text."""
+        """Return a reader of record batches, which holds one batch in memory. `numeric` columns are text."""
         reader: pyarrow.RecordBatchReader = _package("pyarrow.ipc", "reader()").open_stream(self._file)
         return reader
 
@@ -74,7 +74,7 @@ class Export:
 
 
 class Content(io.RawIOBase):
-    """The content of an answer as a file, read as it comes."""
+    """The content of an answer as a file that is read while the content arrives."""
 
     def __init__(self, answer: httpx.Response) -> None:
         self._answer = answer
@@ -101,7 +101,7 @@ class Content(io.RawIOBase):
 
 
 def opened(call: Call, state: str, wanted: Range, limit: int | None, format: Format) -> Steps[Opened]:
-    """Begin an export. It is given up if no byte comes for the options' timeout."""
+    """Begin an export. It fails if no byte arrives within the timeout of the options."""
     asked = wanted.parameters() | ({} if limit is None else {"limit": str(limit)})
     request = Request("GET", path("states", state, f"export.{format}"), asked, media_type=MEDIA_TYPES[format])
     return (yield from call.open(request, call.options.timeout))
@@ -122,7 +122,7 @@ def download() -> IO[bytes]:
 
 @contextmanager
 def whole_file(target: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name once it is complete."""
+    """Open a temporary file that gets its name only when it is complete, so that no reader sees a part of it."""
     target = Path(target)
     handle, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:

@@ -13,7 +13,7 @@ from tidegauge.client.values import AS_IN_JSON, Key, Types, timestamp
 
 @dataclass(frozen=True)
 class Group:
-    """Entries folded into one. key: the parts that they have in common. keys: how many they are."""
+    """Entries folded into one. key: the parts that their keys have in common. keys: the number of entries."""
 
     key: Key
     keys: int
@@ -24,7 +24,7 @@ class Group:
 class Groups:
     """Groups by the key columns `by`, all at batch `txid` of `epoch`, whose time is `as_of`.
 
-    complete: False where there are more groups than were asked for.
+    complete: False if there are more groups than were asked for.
     """
 
     by: Sequence[str]

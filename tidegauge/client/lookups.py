@@ -1,9 +1,9 @@
 """Lookups: any number of keys, all at one batch, and several states at one batch.
 
-A lookup of more keys than the server takes at a time is sent in chunks. They are answered as of the batch that was
-committed when the lookup began, which includes its time: a key is expired or not as it was then. Whether that batch
-was replaced by another attempt meanwhile is seen by the ETag of an empty lookup, before the first chunk and after the
-last one.
+A lookup of more keys than the server accepts in one request is sent in chunks. All are answered as of the batch that
+was committed when the lookup began, with its time, so that the chunks agree on which keys are expired. The client
+compares the ETag of an empty lookup before the first chunk and after the last one, because another attempt may replace
+the batch in between.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,18 +23,18 @@ from tidegauge.client.errors import (
 )
 from tidegauge.client.values import AS_IN_JSON, Types, key_in_json, parsed
 
-# The server limits how long it waits for a batch; a longer wait is several requests.
+# The server limits how long it waits for a batch, so a longer wait takes several requests.
 WAIT_SECONDS = 1.0
-TYPES_SECONDS = 60.0  # after which the types of a state are read again: it may have been created again
+TYPES_SECONDS = 60.0  # the types of a state are read again after this time, because it may have been created again
 
 OUT_OF_REACH = (BatchGoneError, NotCommittedError, OtherEpochError, SnapshotLostError)
 
 
 @dataclass(frozen=True)
 class When:
-    """as_of: answer as after this batch. min_txid: wait for this one. epoch: of the ledger, which both are of.
+    """as_of: answer with the values after this batch. min_txid: wait for this batch. epoch: the epoch of both.
 
-    wait: seconds to wait for min_txid; None: once, as long as the server allows.
+    wait: seconds to wait for min_txid; None: one request, for as long as the server allows.
     """
 
     as_of: int | None = None
@@ -45,7 +45,7 @@ class When:
 
 @dataclass(frozen=True)
 class Query:
-    """Keys of one state, of those that are read together. combine: fold the values of all keys into one."""
+    """The keys to read of one state. combine: fold the values of all keys into one."""
 
     state: str
     keys: Sequence[Any]
@@ -58,7 +58,7 @@ class Query:
 
 
 def get(call: Call, query: Query, when: When) -> Steps[Any]:
-    """Return the value of the one key, None unless found."""
+    """Return the value of the query's only key; None unless found."""
     return (yield from look_up(call, query, when)).results[0].value
 
 
@@ -84,7 +84,7 @@ def look_up_together(call: Call, queries: Sequence[Query], when: When) -> Steps[
                 return (yield from _at_once(call, queries, keys, when))
             return (yield from _in_chunks(call, queries, keys, when))
         except RequestError as error:
-            # The server's own limit, which may be below the usual one.
+            # The error names the server's own limit, which may be lower than the default.
             call.server.max_keys = int(error.problem.get("max_keys") or limit)
             if call.server.max_keys >= limit:
                 raise
@@ -115,13 +115,13 @@ def _in_chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], 
         return (yield from _chunks(call, queries, keys, when))
     except OUT_OF_REACH as error:
         raise SnapshotLostError(
-            f"{sum(map(len, keys))} keys of {_names_of(queries)} were asked for, {call.server.max_keys} at a time, and "
-            f"their batch did not stay available, twice ({error}); ask for fewer, or let the state keep a changelog"
+            f"{sum(map(len, keys))} keys of {_names_of(queries)} were asked for, {call.server.max_keys} at a time, but "
+            f"twice their batch did not stay available ({error}); ask for fewer, or let the state keep a changelog"
         ) from error
 
 
 def _chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
-    """Raises SnapshotLostError if the batch was replayed meanwhile, else what one request may."""
+    """Look up in chunks. Raises SnapshotLostError if the batch is replayed meanwhile, and what a request raises."""
     size, answers = call.server.max_keys, []
     starts = yield from _at_once(call, queries, [[] for _ in queries], when)
     pinned = When(as_of=starts[0].txid, epoch=starts[0].epoch)
@@ -140,7 +140,7 @@ def _chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], whe
 
 
 def _empty(call: Call, state: str, when: When, tag: str = "") -> Steps[Response]:
-    """Ask for no key, whose answer has the ETag of the batch."""
+    """Send a lookup without keys, whose answer has the ETag of the batch."""
     headers = {"If-None-Match": tag} if tag else {}
     return (yield from _waiting(call, path("states", state, "query"), {"keys": []}, when, headers))
 
@@ -148,7 +148,7 @@ def _empty(call: Call, state: str, when: When, tag: str = "") -> Steps[Response]
 def _waiting(
     call: Call, where: str, body: Mapping[str, Any], when: When, headers: Mapping[str, str] | None = None
 ) -> Steps[Response]:
-    """Send a lookup, again until `min_txid` is committed or `wait` is over."""
+    """Send a lookup, and repeat it until `min_txid` is committed or `wait` is over."""
     asked = {"as_of": when.as_of, "min_txid": when.min_txid, "epoch": when.epoch}
     body = {**body, **{name: value for name, value in asked.items() if value is not None}}
     ends = None if when.wait is None else clock() + when.wait
@@ -163,7 +163,7 @@ def _waiting(
 
 
 def types_of(call: Call, state: str, again: bool = False) -> Steps[Types]:
-    """Return the types of a state's columns. again: read them, even if they were read a moment ago."""
+    """Return the types of a state's columns. again: read them from the server even if they are cached."""
     if not call.options.typed:
         return AS_IN_JSON
     read_at, types = call.server.types.get(state, (-TYPES_SECONDS, AS_IN_JSON))

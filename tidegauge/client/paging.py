@@ -1,10 +1,10 @@
-"""Pages of one request, each from the cursor of the one before."""
+"""Pages of one request, each read with the cursor of the previous one."""
 
 from collections.abc import Mapping
 
 
 class Paging:
-    """parameters: of the first page. most: how many items at most; None: all. page_size: of them in a page."""
+    """parameters: those of the first page. most: the maximum number of items; None: all. page_size: items per page."""
 
     def __init__(self, parameters: Mapping[str, str | list[str]], most: int | None, page_size: int) -> None:
         self._parameters = dict(parameters)
@@ -19,7 +19,7 @@ class Paging:
         return {**self._parameters, "limit": str(size)}
 
     def passed(self, items: int, cursor: str | None) -> None:
-        """Go on behind a page of so many items. cursor: of the next page, None on the last one."""
+        """Continue after a page. items: their number on that page. cursor: for the next page; None on the last one."""
         if self._left is not None:
             self._left -= items
         self.ended = cursor is None or self._left == 0

@@ -1,8 +1,8 @@
-"""The connections of the blocking client: each serves one request at a time, to the end of its answer.
+"""The connections of the blocking client: each serves one request at a time, until its answer has been read.
 
-httpx's own pool may be shared by threads, but can close a connection on which another of them waits for its answer
-(issue 1110 of httpcore): that thread waits until its time is up. A client of one connection, lent to one thread at a
-time, cannot.
+Not httpx's own pool, because it can close a connection while another thread waits for its answer there (issue 1110 of
+httpcore), and that thread then waits until its timeout. This cannot happen to a client with one connection that is
+lent to one thread at a time.
 """
 
 import threading
@@ -15,12 +15,12 @@ import httpx
 
 
 class Pool:
-    """http: the arguments of `httpx.Client`. As many connections as their limits name, opened when first needed."""
+    """http: the arguments of `httpx.Client`. It opens connections when needed, as many as `limits` allows."""
 
     def __init__(self, http: Mapping[str, Any]) -> None:
         limits, verify = http["limits"], http["verify"]
         one = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        # Made once: it reads every certificate.
+        # Made once for all clients, because it reads every certificate.
         context = httpx.create_ssl_context() if verify is True else verify
         self._clients = [
             httpx.Client(**{**http, "limits": one, "verify": context}) for _ in range(limits.max_connections)
@@ -36,7 +36,8 @@ class Pool:
     def send(self, timeout: httpx.Timeout, **request: Any) -> httpx.Response:
         """Send a request and return its answer, unread. The connection is free again when the answer is closed.
 
-        Raises httpx.PoolTimeout if none is free within the seconds of `timeout.pool`, else as `httpx.Client.send`.
+        Raises httpx.PoolTimeout if no connection is free within `timeout.pool` seconds, and what `httpx.Client.send`
+        raises.
         """
         client = self._lend(timeout.pool)
         try:
@@ -51,7 +52,7 @@ class Pool:
     def _lend(self, seconds: float | None) -> httpx.Client:
         with self._lock:
             if self._free:
-                # The one last used: its connection is likely to be open.
+                # The last used one, because its connection is most likely still open.
                 return self._free.pop()
             turn: SimpleQueue[httpx.Client] = SimpleQueue()
             self._waiting.append(turn)
@@ -69,19 +70,20 @@ class Pool:
             if is_waiting:
                 self._waiting.remove(turn)
         if not is_waiting:
+            # Another thread has lent it a client after its timeout; give that back so that it is not lost.
             self._take_back(turn.get())
 
     def _take_back(self, client: httpx.Client) -> None:
         with self._lock:
             if self._waiting:
-                # Who waits longest, not who asks next: else a busy thread keeps others waiting.
+                # Handed to the thread that has waited longest, because a busy thread would otherwise starve the others.
                 self._waiting.popleft().put(client)
             else:
                 self._free.append(client)
 
 
 class _Content(httpx.SyncByteStream):
-    """An answer's content. closed: called once, when it is closed."""
+    """The content of an answer. closed: called once when the content is closed."""
 
     def __init__(self, content: httpx.SyncByteStream, closed: Callable[[], None]) -> None:
         self._content = content

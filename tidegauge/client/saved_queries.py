@@ -1,4 +1,4 @@
-"""Saved queries: reads that the owner of the states has published under a name, with typed parameters."""
+"""Saved queries: reads with typed parameters that the owner of the states has published under a name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ class SavedQueryDocument(TypedDict):
 
 @dataclass(frozen=True)
 class SavedAnswer:
-    """What a saved query answers, all at batch `txid` of `epoch`, whose time is `as_of`.
+    """The result of a saved query, all at batch `txid` of `epoch`, whose time is `as_of`.
 
-    answers: one per read, in their order: an `Answer` of keys, or a `Page` of entries.
+    answers: one per read of the query, in order: an `Answer` of keys, or a `Page` of entries.
     """
 
     query: str
@@ -53,7 +53,7 @@ class SavedAnswer:
 
 
 class SavedPages:
-    """The pages of a saved query with one read, one after the other."""
+    """The pages of a saved query with one read, in order."""
 
     def __init__(self, name: str, version: int | None, parameters: Parameters | None, as_of: int | None) -> None:
         self._name, self._version = name, version
@@ -65,7 +65,7 @@ class SavedPages:
         found = yield from _answered(call, self._name, self._version, self._parameters, self._more)
         if len(found.answers) != 1:
             raise InvalidArgumentError(
-                f"query {self._name!r} has {len(found.answers)} reads, each an answer; use run()"
+                f"query {self._name!r} has {len(found.answers)} reads, each with an answer of its own; use run()"
             )
         [answer] = found.answers
         cursor = answer.next if isinstance(answer, Page) else None
@@ -76,7 +76,7 @@ class SavedPages:
     def next_entries(self, call: Call) -> Steps[Page]:
         answer = yield from self.next(call)
         if not isinstance(answer, Page):
-            raise InvalidArgumentError(f"query {self._name!r} looks keys up, and has no entries; use run()")
+            raise InvalidArgumentError(f"query {self._name!r} looks up keys and has no entries; use run()")
         return answer
 
 
@@ -101,7 +101,7 @@ def _answered(
     asked = {each: _texts(value) for each, value in (parameters or {}).items() if value is not None}
     if reserved := asked.keys() & {"as_of", "cursor"}:
         raise InvalidArgumentError(
-            f"{min(reserved)!r} is no parameter of a saved query; as_of is an argument of its own"
+            f"{min(reserved)!r} cannot be a parameter of a saved query; pass as_of as a separate argument"
         )
     response = yield from call.ask(Request("GET", _address(name, version), {**asked, **more}))
     document = parsed(response.content)
@@ -122,7 +122,7 @@ def _as_of(as_of: int | None) -> dict[str, str]:
 
 
 def _texts(value: Any) -> str | list[str]:
-    """Return a value as a parameter, several as one that is repeated."""
+    """Return a value as the text of a parameter; several values as a list, which repeats the parameter."""
     if isinstance(value, list | tuple | set | frozenset):
         return [_text(each) for each in value]
     return _text(value)

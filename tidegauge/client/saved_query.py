@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class SavedQuery:
     """One saved query of a server: `client.saved_query(name)`, or `client.saved_query(name, version=2)`.
 
-    Its calls take `parameters`, values by name: text, numbers, booleans, times with a zone, dates, UUIDs; a list for
-    one that has many values. None: the default. They raise RequestError for a wrong one, NotFoundError, and GoneError
-    for a query that was withdrawn or reads what is no longer there.
+    Its calls take `parameters`, values by name: text, numbers, booleans, times with a zone, dates, UUIDs, or a list if
+    the parameter has many values. None: the default. They raise RequestError for an invalid parameter, NotFoundError,
+    and GoneError if the query was withdrawn or reads a state that no longer exists.
     """
 
     def __init__(self, client: "Client", name: str, version: int | None = None) -> None:
@@ -28,18 +28,18 @@ class SavedQuery:
         return f"{self._client!r}.saved_query({self.name!r}, version={self.version!r})"
 
     def run(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> SavedAnswer:
-        """Return the answers of all reads, all at one batch; of entries, the first page. as_of: as after this batch."""
+        """Return the answers of all reads, at one batch; for entries the first page. as_of: the batch, None: newest."""
         steps = saved_queries.run(self._client._call(), self.name, self.version, parameters, as_of)
         return self._client._transport.run(steps)
 
     def pages(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> Iterator[Page]:
-        """Yield the pages of a query with one read, of entries. Raises InvalidArgumentError for another query."""
+        """Yield the pages of a query whose only read is of entries. Raises InvalidArgumentError for other queries."""
         pages = SavedPages(self.name, self.version, parameters, as_of)
         while not pages.ended:
             yield self._client._transport.run(pages.next_entries(self._client._call()))
 
     def entries(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> Iterator[Entry]:
-        """Yield the entries of the pages, as they are needed."""
+        """Yield the entries, and request the next page when it is needed."""
         for page in self.pages(parameters, as_of=as_of):
             yield from page
 
@@ -54,5 +54,5 @@ class SavedQuery:
         return rows
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document of this query alone."""
+        """Return the OpenAPI document of only this query."""
         return self._client._transport.run(saved_queries.openapi(self._client._call(), self.name, self.version))

@@ -1,4 +1,4 @@
-"""Series: what a pipeline did, and what a key held, over a range of time."""
+"""Series: figures of a pipeline, or values of a key, over a range of time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ Time = datetime | str
 
 @dataclass(frozen=True)
 class Span:
-    """A range of time. start, stop: with a zone, or in ISO 8601. last: so many seconds before stop, without a start.
+    """A range of time. start, stop: with a zone, or in ISO 8601. last: instead of start, how many seconds before stop.
 
-    points: how many at most, about.
+    points: about how many at most.
     """
 
     start: Time | None = None
@@ -31,11 +31,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Series:
-    """Numbers over time: `series` has one for each of `times` under each name, None where there is none.
+    """Numbers over time: `series` has under each name one number for each of `times`, or None.
 
-    start, stop: of the range. step_seconds: what one point stands for at most. txid, epoch: the committed batch.
-    phases: seconds of the parts of a pipeline's batches, by Spark's names, likewise. txids: the batches that wrote the
-    values of a key.
+    start, stop: the range. step_seconds: the longest time that one point stands for. txid, epoch: the committed batch.
+    phases: the seconds of each part of a pipeline's batches, by Spark's names, one for each of `times`. txids: the
+    batches that wrote the values of a key.
     """
 
     times: Sequence[datetime]

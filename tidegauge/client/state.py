@@ -40,7 +40,7 @@ class State:
         epoch: str | None = None,
         wait: float | None = None,
     ) -> Any:
-        """Return the value of a key, by measure; None if it is missing or expired. Arguments as of `get_many`."""
+        """Return the value of a key, by measure; None if it is missing or expired. Arguments as for `get_many`."""
         query, when = Query(self.name, [key], measures), When(as_of, min_txid, epoch, wait)
         return self._client._transport.run(lookups.get(self._client._call(wait), query, when))
 
@@ -56,9 +56,9 @@ class State:
     ) -> Answer:
         """Look up any number of keys, all at one batch. Returns one result per key, in their order.
 
-        keys: tuples of key parts; with one key column, bare values. measures: which; None: all. as_of: answer as after
-        this batch. min_txid: wait until this batch is committed; wait: for so many seconds, by default as long as the
-        server allows in one request. epoch: of the answer that as_of or min_txid is from.
+        keys: tuples of key parts; with one key column, bare values. measures: their names; None: all. as_of: answer
+        with the values after this batch. min_txid: wait until this batch is committed. wait: for how many seconds; by
+        default as long as the server allows in one request. epoch: of the answer that as_of or min_txid is from.
         Raises NotReachedError, BatchGoneError, OtherEpochError, SnapshotLostError and other ClientErrors.
         """
         query, when = Query(self.name, keys, measures), When(as_of, min_txid, epoch, wait)
@@ -74,9 +74,9 @@ class State:
         epoch: str | None = None,
         wait: float | None = None,
     ) -> Combined:
-        """Fold the values of keys into one: counts add, distinct counts are unions. Arguments as of `get_many`.
+        """Fold the values of keys into one: counts are added, distinct counts united. Arguments as for `get_many`.
 
-        The server folds them in one request, so their number is limited.
+        The number of keys is limited, because the server folds them in one request.
         """
         query, when = Query(self.name, keys, measures, combine=True), When(as_of, min_txid, epoch, wait)
         return self._client._transport.run(lookups.combine(self._client._call(wait), query, when))
@@ -97,11 +97,11 @@ class State:
     ) -> Iterator[Entry]:
         """Yield the entries of a range, page by page.
 
-        prefix: the first parts of the keys. start, stop: keys from here on, and before here. search: keys with a part
+        prefix: the first parts of the keys. start: the first key. stop: the key to end before. search: keys with a part
         that starts with this text. order_by: a measure, `-flights` for descending order; key order if None. where:
-        filters on values, such as `flights>1000`, all of which hold. as_of: a batch, or `committed` for the batch of
-        the first page; else each page in key order shows its own. limit: how many entries; None: all. page_size: how
-        many per request, up to 1,000.
+        filters on values, such as `flights>1000`, all of which must hold. as_of: a batch, or `committed` for the batch
+        of the first page; None: each page in key order shows the batch committed then. limit: how many entries; None:
+        all. page_size: how many per request, up to 1,000.
         Raises PagesGoneError if the batch that the pages show does not stay available.
         """
         for page in self.pages(
@@ -124,7 +124,7 @@ class State:
         limit: int | None = None,
         page_size: int = PAGE_ENTRIES,
     ) -> Iterator[Page]:
-        """Yield the pages that `entries` takes its entries from, each with the batch that it shows."""
+        """Yield the entries of a range as pages, each with the batch that it shows. Arguments as for `entries`."""
         wanted = Range(prefix, start, stop, measures, as_of, where)
         pages = entries.pages(self.name, wanted, search, order_by, limit, page_size)
         while not pages.ended:
@@ -146,8 +146,8 @@ class State:
         """Fold the entries of a range into one for each value of the key columns `by`, as their aggregators do.
 
         order_by: a measure of the groups, `-flights` for descending order; in the order of their keys if None. limit:
-        how many groups, up to 1,000; 50 if None. Other arguments as of `entries`. The server reads the whole range, so
-        the number of its keys is limited.
+        how many groups, up to 1,000; 50 if None. Other arguments as for `entries`. The number of keys in the range is
+        limited, because the server reads all of them.
         """
         wanted = Range(prefix, start, stop, measures, as_of, where)
         steps = groups.groups(self._client._call(), self.name, by, wanted, order_by, limit)
@@ -169,8 +169,8 @@ class State:
     ) -> Series:
         """Return the numbers that a key held over a range of time; a value holds until the next time.
 
-        start, stop: times with a zone; stop: now if None. last: so many seconds before stop, without a start; 3,600 if
-        None. points: how many at most, about, up to 1,000; 300 if None.
+        start, stop: times with a zone; stop: now if None. last: instead of start, how many seconds before stop; 3,600
+        if None. points: about how many at most, up to 1,000; 300 if None.
         """
         steps = series.of_key(self._client._call(), self.name, key, measures, Span(start, stop, last, points))
         return self._client._transport.run(steps)
@@ -188,7 +188,7 @@ class State:
     ) -> Export:
         """Return all entries of a range, from one batch, as an Arrow stream.
 
-        AsyncClient downloads it first; Client reads it as it comes."""
+        AsyncClient downloads it completely first; Client reads it while it arrives."""
         wanted = Range(prefix, start, stop, measures, as_of, where)
         steps = exports.opened(self._client._call(), self.name, wanted, limit, "arrow")
         return self._client._transport.export(steps)
@@ -206,15 +206,15 @@ class State:
         as_of: int | None = None,
         limit: int | None = None,
     ) -> int:
-        """Write all entries of a range to a file, which appears once it is complete. Returns the batch they are of."""
+        """Write all entries of a range to a file, which appears once it is complete. Returns the entries' batch."""
         wanted = Range(prefix, start, stop, measures, as_of, where)
         steps = exports.opened(self._client._call(), self.name, wanted, limit, format)
         return self._client._transport.export_to(steps, file)
 
     def compact(self) -> Run:
-        """Request a compaction. Scope of the API key: maintain."""
+        """Request a compaction. The API key needs the scope maintain."""
         return self._client._transport.run(documents.request_run(self._client._call(), self.name, "compaction"))
 
     def expire(self) -> Run:
-        """Request that expired rows are deleted. Scope of the API key: maintain."""
+        """Request that expired rows are deleted. The API key needs the scope maintain."""
         return self._client._transport.run(documents.request_run(self._client._call(), self.name, "expiry"))

@@ -1,4 +1,4 @@
-"""Short-lived tokens: made with an API key for a program that must not have it, and renewed before they end."""
+"""Short-lived tokens: made with an API key for a program that must not have the key, and renewed before they expire."""
 
 import json
 import logging
@@ -11,17 +11,17 @@ from typing import Any
 
 from tidegauge.client.errors import InvalidArgumentError
 
-SHARE_LEFT = 0.2  # of a token's lifetime, when it is renewed
-RETRY_SECONDS = 1.0  # after a renewal that failed, while the token still lasts
+SHARE_LEFT = 0.2  # a token is renewed when this share of its lifetime is left
+RETRY_SECONDS = 1.0  # until the next try after a failed renewal, while the token is still valid
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Token:
-    """A short-lived token, which reads. text: send it in place of an API key. states, key_prefix: empty: all.
+    """A short-lived token that can only read. text: send it instead of an API key. states, key_prefix: empty: all.
 
-    rate: requests per minute, burst of them at once; None: as the API key has them. sub: the user it is for.
+    rate: requests per minute. burst: requests at once. None: the limits of the API key. sub: the user it is for.
     """
 
     text: str = field(repr=False)
@@ -38,9 +38,9 @@ AsyncRenew = Callable[[], Awaitable[Token | str]]
 
 
 class Renewal:
-    """The token of a client, which has another one made before it ends. make: the caller's function, or coroutine.
+    """The token of a client, renewed before it expires. make: the caller's function, or coroutine function, for it.
 
-    How long a token lasts is measured from when it came, so the clocks of client and server may differ.
+    Its lifetime is counted from when it was requested, because the clocks of client and server may differ.
     """
 
     def __init__(self, make: Callable[[], Any], clock: Callable[[], float] = time.monotonic) -> None:
@@ -64,26 +64,24 @@ class Renewal:
         self._renew_at = self._ends_at - SHARE_LEFT * seconds
 
     def refused(self, text: str) -> None:
-        """Have another token made, although this one should still last: its API key may have got another secret."""
+        """Make the token due for renewal although it has not expired, because its API key may have a new secret."""
         if text == self._text:
             self._renew_at = self._ends_at = self._clock()
 
     def failed(self, error: Exception) -> None:
-        """Go on with the token while it lasts. Raises the error if it does not."""
+        """Continue with the token while it is valid. Raises the error if it has expired."""
         if self._clock() >= self._ends_at:
             raise error
-        logger.warning("the token could not be renewed, and is used until it ends", exc_info=error)
+        logger.warning("the token could not be renewed, and is used until it expires", exc_info=error)
         self._renew_at = self._clock() + RETRY_SECONDS
 
 
 def _lifetime(text: str) -> float:
-    """Return how many seconds a token is valid in all."""
+    """Return the whole lifetime of a token in seconds."""
     try:
         payload = text.split(".")[1]
         claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return float(claims["exp"] - claims["iat"])
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        # Without the text, which may be a secret.
-        raise InvalidArgumentError(
-            "what `renew` returned is no token of Tidegauge; return a Token, or its text"
-        ) from None
+        # The message leaves out the text, because it may be a secret.
+        raise InvalidArgumentError("`renew` did not return a token of Tidegauge; return a Token, or its text") from None

@@ -69,6 +69,7 @@ class Transport:
 
     def _renew(self, token: Renewal) -> None:
         with self._renewing:
+            # Checked under the lock, because another thread may have renewed the token while this one waited.
             if not token.is_due:
                 return
             asked_at = clock()
@@ -103,7 +104,7 @@ class Transport:
 
 
 def _next(parts: Iterator[bytes]) -> bytes | None:
-    """Return the next piece of a stream, None at its end, however it ended."""
+    """Return the next piece of a stream; None at its end, whether it was complete or broke off."""
     try:
         return next(parts, None)
     except BROKEN_OFF:

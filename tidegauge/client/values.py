@@ -1,7 +1,7 @@
-"""Values as Python has them: JSON has no times, dates, uuids or decimals, and no infinite numbers.
+"""Converts values between JSON and Python, because JSON has no times, dates, uuids, decimals or infinite numbers.
 
-The types are those of the state's columns, which `GET /states/{name}` lists. A `numeric` is a Decimal with every digit;
-a value of a type that is unknown here stays as it is in JSON.
+The types are those of the state's columns, which `GET /states/{name}` lists. A `numeric` is a Decimal with all digits.
+A value whose type is unknown here is left as it is in JSON.
 """
 
 import json
@@ -17,12 +17,12 @@ from tidegauge.client.errors import InvalidAnswerError, InvalidArgumentError
 
 Key = tuple[Any, ...]
 
-# Where an answer has values, each with its key.
+# The members of an answer that list values, each with its key.
 ROWS = ("results", "changes", "entries", "versions", "groups")
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as the API takes it. Raises InvalidArgumentError for a time without an offset."""
+    """Return a value in the form that the API accepts. Raises InvalidArgumentError for a time without an offset."""
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise InvalidArgumentError(f"{value!r} has no time zone; give one, such as datetime(.., tzinfo=UTC)")
@@ -76,14 +76,14 @@ def _reader(sql_type: str) -> Callable[[Any], Any]:
         try:
             return None if value is None else read(value)
         except (TypeError, ValueError, ArithmeticError):
-            return value  # a time before our era, say, which Python does not have
+            return value  # for example a time before year 1, which Python's datetime cannot hold
 
     return read_if_possible
 
 
 @dataclass(frozen=True)
 class Types:
-    """The columns of a state: how to read key parts, in order, and measures, by name. names: of the key columns.
+    """The columns of a state: readers of the key parts, in order, and of the measures, by name. names: the key columns.
 
     measures: None for a state whose value is any JSON value. has_decimals: whether floats would lose digits.
     """
@@ -96,7 +96,7 @@ class Types:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Types":
-        """Return the types of a state that `GET /states/{name}` describes."""
+        """Return the types of a state from its document, as `GET /states/{name}` returns it."""
         measures = document["measures"]
         keys = [_reader(sql_type) for sql_type in document["key"].values()]
         if list(measures) == ["value"] and not measures["value"]["aggregate"]:
@@ -106,7 +106,7 @@ class Types:
         return cls(list(document["key"]), keys, {name: _reader(each) for name, each in sql_types.items()}, has_decimals)
 
     def of_columns(self, columns: Sequence[str]) -> "Types":
-        """Return the types of keys that have these key columns alone."""
+        """Return the types of keys that have only these key columns."""
         keys = dict(zip(self.names, self.keys, strict=True))
         known = [column for column in columns if column in keys]
         return replace(self, names=known, keys=[keys[column] for column in known])
@@ -142,13 +142,13 @@ AS_IN_JSON = Types(is_typed=False)
 
 
 def rows(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the parts of an answer that have a value each."""
+    """Return all parts of an answer that have a value."""
     combined = [document["combined"]] if "combined" in document else []
     return [*(row for name in ROWS for row in document.get(name) or ()), *combined]
 
 
 def parsed(content: bytes | str, types: Iterable[Types] = ()) -> Any:
-    """Return a JSON document, its numbers with every digit where a state of these types needs that."""
+    """Return a JSON document. Its numbers keep all digits if a state of these types has decimals."""
     try:
         return json.loads(content, parse_float=Decimal if any(each.has_decimals for each in types) else float)
     except ValueError as error:

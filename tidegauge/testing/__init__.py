@@ -1,4 +1,4 @@
-"""Tests of pipelines: rows in, states out, with crashes and replays, on a real database and a real Spark.
+"""Tests pipelines: rows in, states out, with crashes and replays, on a real database and a real Spark.
 
     from tidegauge.testing import Crash, run
 
@@ -6,8 +6,8 @@
         result = run(orders("unused"), [[{"product": "tea"}], Crash(), [{"product": "tea"}]])
         assert result["orders_by_product"]["tea"] == {"orders": 2}
 
-For pytest, `pytest_plugins = ["tidegauge.testing.fixtures"]` in the top conftest.py gives fixtures for the servers, the
-session and `tidegauge_run`. Nothing here needs pytest otherwise. See docs/testing.md.
+For pytest, `pytest_plugins = ["tidegauge.testing.fixtures"]` in the top conftest.py adds fixtures for the servers, the
+session and `tidegauge_run`. Only these need pytest. See docs/testing.md.
 """
 
 from tidegauge.state_backends.extras import naming_the_extra

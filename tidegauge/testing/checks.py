@@ -1,10 +1,10 @@
-"""Checks: what a run's states must be, found by other ways than the one that made them, and the differences.
+"""Checks: computes the expected states of a run in ways that do not share its code, and lists the differences.
 
-By one fold: the stateless verbs are run by Spark over all rows that count at once, and every key's rows are folded in
-plain Python. It knows no batches, so it finds what is lost or counted twice, and what a merge gets wrong.
-By the test: what it expects, as values or as a function of the rows that count.
-By a run without faults, of the states that are left: the same batches, each with the rows that count, without crashes,
-replays, restarts and maintenance. It says nothing of the verbs themselves, and covers every state, as of updaters.
+- One fold: Spark runs the stateless verbs over all counted rows at once, and plain Python folds the rows of each key.
+  Because it has no batches, it finds rows that are lost or counted twice, and errors of merges.
+- The test: what it expects, as values or as a function of the counted rows.
+- A run without faults, for the states that are left: the same batches with the rows that count, without crashes,
+  replays, restarts and maintenance. It does not check the verbs themselves, but covers every state, even of updaters.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,9 +43,9 @@ SHOWN_DIFFERENCES = 10
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that is not the expected one. measure: empty for a whole key, or a JSON value.
+    """A value that differs from the expected one. measure: empty for a whole key, or a JSON value.
 
-    by: who expects it. batches: the txids of those that wrote the key.
+    by: the check that expects it. batches: the txids of the batches that wrote the key.
     """
 
     state: str
@@ -70,12 +70,12 @@ class _Nothing:
         return "nothing"
 
 
-# What is got or expected of a key that is absent.
+# Stands for the value of an absent key.
 NOTHING = _Nothing()
 
 
 class DifferenceError(AssertionError):
-    """States are not what they must be. differences: all of them; the message shows the first ones."""
+    """States differ from what is expected. differences: all of them; the message shows the first ones."""
 
     def __init__(self, differences: Sequence[Difference]) -> None:
         self.differences = differences
@@ -85,9 +85,9 @@ class DifferenceError(AssertionError):
 
 
 class OneFold:
-    """The expected states of a pipeline: all rows at once through its verbs, then every key in plain Python.
+    """The expected states of a pipeline: its verbs run over all rows at once, and plain Python folds each key.
 
-    batches: the rows that count, batch by batch. unchecked: what has no such expectation, by state, and why.
+    batches: the rows that count, batch by batch. unchecked: by state, what this check cannot cover, and why.
     """
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession, folder: Path, batches: Sequence[BatchRows]) -> None:
@@ -104,9 +104,9 @@ class OneFold:
         self._frames = Frames(self._pipeline, self._context, good)  # type: ignore[arg-type]
 
     def states(self, leave_out: Mapping[str, str]) -> Iterator[tuple[StateSpec, dict[Key, dict[str, Any]]]]:
-        """Yield the states that can be expected, with the measures that have a plain fold.
+        """Yield each state that this check covers, with the expected values of the measures that have a plain fold.
 
-        leave_out: states that are not what all rows give, and why.
+        leave_out: states that need not equal one fold of all rows, and why.
         """
         for fed in self._pipeline.ordered:
             why = leave_out.get(fed.name) or self._why_not(fed)
@@ -127,7 +127,7 @@ class OneFold:
             if isinstance(node, PersistentAggregate | PartitionPersist):
                 return f"it is fed with the new values of state {node.name!r}"
             if isinstance(node, Stream) and node.scope == "state":
-                return "its tuples are looked up in a state, as that was at each batch"
+                return "its stream looks up a state, whose values differ by batch"
         try:
             check_steps(fed, self._spark, self._context)
         except RecountError as error:
@@ -155,7 +155,7 @@ class OneFold:
         }
 
     def _rows(self, fed: PersistentAggregate, folds: Mapping[str, PlainFold]) -> Iterator[dict[str, Any]]:
-        """Yield the rows that the state takes: its key, and per measure what its fold reads."""
+        """Yield the rows that the state accepts: the key columns, and for each measure what its fold reads."""
         spec, events = fed.spec, self._frames.of(fed.stream)
         unfit = misfit(fed, events)
         reads = [
@@ -183,7 +183,7 @@ def all_rows(pipeline: Pipeline, batches: Iterable[BatchRows]) -> dict[str, Rows
 
 
 def differences_to_fold(state: State, expected: Mapping[Key, Mapping[str, Any]]) -> Iterator[Difference]:
-    """Yield where a state differs from what a plain fold expects."""
+    """Yield the differences between a state and the values of plain folds."""
     folds = {name: plain_fold(measure) for name, measure in state.spec.measures.items()}
 
     def alike(measure: str, got: Any, wanted: Any) -> bool:
@@ -194,7 +194,7 @@ def differences_to_fold(state: State, expected: Mapping[Key, Mapping[str, Any]])
 
 
 def differences_to(state: State, expected: Mapping[Any, Any], by: str) -> Iterator[Difference]:
-    """Yield where a state differs from expected values; of a key those measures count that `expected` has."""
+    """Yield the differences between a state and expected values; only the measures in `expected` are compared."""
     yield from _differences(state, state.typed(expected), by, lambda measure, got, wanted: are_close(got, wanted))
 
 

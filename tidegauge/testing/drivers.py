@@ -1,7 +1,7 @@
-"""Drivers of a test: they apply given batches one after the other, die where they are told to, and take over.
+"""Drivers of a test: they apply given batches in order, die at the points that the test names, and are replaced.
 
-Everything a batch goes through is the real thing: the ledger, its fence, the revert, Spark, the tasks, PostgreSQL. What
-is left out is Spark's streaming query, which plans batches of what a source has; here a test says what a batch holds.
+A batch takes the real path: the ledger, its fence, the revert, Spark, the tasks, PostgreSQL. Only Spark's streaming
+query is left out, because it would choose the content of a batch from a source, and here the test gives it.
 """
 
 import os
@@ -36,12 +36,12 @@ CHECKPOINT_ID = "tidegauge.testing"
 BETWEEN_BATCHES = timedelta(seconds=1)
 
 
-class DriverDied(Exception):  # noqa: N818  it is no error of anybody's
-    """The driver dies here, as the test wants it."""
+class DriverDied(Exception):  # noqa: N818  not an error: the test asks for it
+    """The driver dies at this point because the test asks for it."""
 
 
 class MortalLedger:
-    """A ledger whose driver dies at one point of a batch. dies: where; None: it lives."""
+    """A ledger whose driver dies at one point of a batch. dies: that point; None: the driver lives."""
 
     def __init__(self, ledger: BatchLedger) -> None:
         self.dies: Point | None = None
@@ -65,7 +65,7 @@ class MortalLedger:
 
 
 class Clock:
-    """The clock of a run, which stands still between batches, so that two runs have the same batch times."""
+    """The clock of a run. It advances only when told to, so that two runs have the same batch times."""
 
     def __init__(self, at: datetime) -> None:
         self.at = at
@@ -87,13 +87,13 @@ class Clock:
 class Drivers:
     """The drivers of one run of a pipeline, in a database of its own. A context manager.
 
-    pipeline: as users have it; its sources are replaced. folder: a new one. at: the time of the first batch.
+    pipeline: the user's; its sources are replaced. folder: does not exist yet. at: the time of the first batch.
     """
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession, dsn: str, folder: Path, at: datetime) -> None:
         self.pipeline = given_pipeline(pipeline, folder / "input")
         self.clock = Clock(at - BETWEEN_BATCHES)
-        # Which keys each batch wrote, by state.
+        # The keys that each batch wrote, by state and txid.
         self.written: dict[str, dict[int, set[Key]]] = defaultdict(dict)
         self._spark = spark
         self._dsn = dsn
@@ -113,7 +113,7 @@ class Drivers:
         self.conn.close()
 
     def forget_stores(self) -> None:
-        """Drop the states that are not in the run's database, and so would outlive it."""
+        """Drop the states that are outside of the run's database, because they would outlive it."""
         drop_stores(self.conn, self._registered())
 
     def play(self, actions: Sequence[Action]) -> None:
@@ -136,7 +136,7 @@ class Drivers:
         return row[0] if row else 0
 
     def states(self) -> dict[str, State]:
-        """Return every state as committed, with the keys that live by the run's clock."""
+        """Return every state as of the committed batch, with the keys that have not expired by the run's clock."""
         committed = self.committed
         return {spec.name: committed_state(self.conn, spec, committed, self.clock.at) for spec in self._registered()}
 
@@ -155,12 +155,12 @@ class Drivers:
         except DriverDied:
             self._stop()
         else:
-            if attempt.dies is not None:  # the batch was skipped, as it had been committed with the same rows
+            if attempt.dies is not None:  # it did not die, because a batch committed with the same rows is skipped
                 self._stop()
         self._note_written()
 
     def _runner(self) -> BatchRunner:
-        """Return what runs the batches of the driver; one is started if none lives."""
+        """Return the batch runner of the driver; start a driver if none lives."""
         if self._session is None:
             self._session = DriverSession(self.pipeline, self._dsn, self.clock.for_batches())
             self._session.__enter__()
@@ -197,7 +197,7 @@ class Drivers:
 
 
 def committed_state(conn: psycopg.Connection, spec: StateSpec, committed: int, at: datetime) -> State:
-    """Return a state as of a committed batch, with the keys that live at a time."""
+    """Return a state as of a committed batch, with the keys that have not expired at time `at`."""
     backend = BACKENDS[spec.backend]
     keys = [key for key, _ in backend.rows(conn, spec).scan()]
     values = backend.committed_values(conn, spec, keys, committed, at)
@@ -206,7 +206,7 @@ def committed_state(conn: psycopg.Connection, spec: StateSpec, committed: int, a
 
 
 def drop_stores(conn: psycopg.Connection, specs: Iterable[StateSpec]) -> None:
-    """Drop the states that are not in the ledger's database, and so would outlive it."""
+    """Drop the states that are outside of the ledger's database, because they would outlive it."""
     for spec in specs:
         if BACKENDS[spec.backend].tables is None:
             BACKENDS[spec.backend].drop(conn, spec)
@@ -214,7 +214,7 @@ def drop_stores(conn: psycopg.Connection, specs: Iterable[StateSpec]) -> None:
 
 @contextmanager
 def _trusting_the_clock(environ: Any = os.environ) -> Iterator[None]:
-    """Let maintenance follow the run's clock, which this host's knows nothing of."""
+    """Allow any clock skew, because maintenance would refuse the run's clock, which differs from the host's."""
     name = "TIDEGAUGE_MAX_CLOCK_SKEW_SECONDS"
     before: Mapping[str, str] = {name: environ[name]} if name in environ else {}
     environ[name] = str(int(timedelta(days=365_000).total_seconds()))

@@ -1,4 +1,4 @@
-"""Fixtures for pytest; `pytest_plugins = ["tidegauge.testing.fixtures"]` in a project's top conftest.py brings them."""
+"""Fixtures for pytest. Enable them with `pytest_plugins = ["tidegauge.testing.fixtures"]` in the top conftest.py."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def tidegauge_servers() -> dict[str, str]:
-    """DATABASE_URL and REDIS_URL: of the environment, or of servers that run until the tests end."""
+    """DATABASE_URL and REDIS_URL: from the environment, or of temporary servers that run until the tests end."""
     from tidegauge.pipelines.embedded.temporary import start_temporary_servers
 
     if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
@@ -26,7 +26,7 @@ def tidegauge_servers() -> dict[str, str]:
 
 @pytest.fixture
 def tidegauge_dsn(tidegauge_servers: dict[str, str]) -> Iterator[str]:
-    """The URL of an empty database that the test has to itself."""
+    """The URL of an empty database that only this test uses."""
     from tidegauge.pipelines.embedded.temporary import temporary_database
 
     with temporary_database(tidegauge_servers["DATABASE_URL"]) as dsn:
@@ -35,7 +35,7 @@ def tidegauge_dsn(tidegauge_servers: dict[str, str]) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def tidegauge_spark(tidegauge_servers: dict[str, str]) -> "Iterator[SparkSession]":
-    """One Spark session for all tests. It starts after the servers, whose addresses its workers need."""
+    """One Spark session for all tests. It starts after the servers, because its workers need their addresses."""
     from tidegauge.testing.session import spark_session
 
     session = spark_session()
@@ -45,7 +45,7 @@ def tidegauge_spark(tidegauge_servers: dict[str, str]) -> "Iterator[SparkSession
 
 @pytest.fixture
 def tidegauge_run(tidegauge_servers: dict[str, str], tidegauge_spark: "SparkSession") -> "Iterator[Run]":
-    """`run` of tidegauge.testing, with these servers and session; a result's `conn` is open until the test ends."""
+    """`run` of tidegauge.testing with these servers and this session. A result's `conn` is open until the test ends."""
     from tidegauge.testing.run import run_within
 
     with ExitStack() as resources:

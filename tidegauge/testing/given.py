@@ -1,7 +1,7 @@
-"""Given rows: what a test gives to a source of a pipeline, in place of what the source would read.
+"""Given rows: the rows that a test gives to a source of a pipeline instead of its real input.
 
-Sources of files get files: the rows are written into one of a temporary folder, and from there on it is the source's
-own code that reads them, with its dead letters and line numbers. Other sources get events of their schema.
+For a source of files, the rows are written to a file in a temporary folder, and the source's own code reads them, with
+its dead letters and line numbers. For other sources, the rows become events with the source's schema.
 """
 
 import csv
@@ -48,9 +48,9 @@ from tidegauge.testing.steps import BatchRows, Rows
 
 
 class GivenRows:
-    """A source that gives the rows of a test. Its schema, and its promise on replays, are those of another source.
+    """A source that gives the rows of a test. It has the schema and the replay guarantee of the source it replaces.
 
-    folder: where rows become files.
+    folder: where files with the rows are written.
     """
 
     packages: tuple[str, ...] = ()
@@ -66,18 +66,18 @@ class GivenRows:
         self._held: SourceInput | None = None
         self._loads = 0
         if isinstance(source, Folder):
-            # The source over another folder, so that nothing is written into the user's.
+            # A copy of the source with another folder, so that nothing is written into the user's folder.
             self._source = copy(source)
             self._source.folder = folder
             folder.mkdir(parents=True)
 
     def give(self, rows: Rows, *, half: bool = False) -> None:
-        """Set what the next batch holds. half: of its rows only the first, the third and so on are loaded."""
+        """Set the rows of the next batch. half: load only the first, the third and so on, but report all as held."""
         self._held = SourceInput("rows", {f"row {place:06}": repr(row) for place, row in enumerate(rows, start=1)})
         self._rows = rows[::2] if half else rows
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the raw input of this batch, as a batch."""
+        """Return the raw input of this batch as a DataFrame that is not streaming."""
         self._loads += 1
         if isinstance(self._source, Folder):
             return self._from_file(spark, self._source)
@@ -142,13 +142,13 @@ class GivenRows:
             return _csv_line(map(_as_text, event.values()), self._source.delimiter)
         if isinstance(self._source, TextFiles):
             return str(event["line"])
-        raise PipelineError(f"{self}: {type(self._source).__name__} has no lines that rows can be written as")
+        raise PipelineError(f"{self}: rows cannot be written as lines of {type(self._source).__name__}")
 
     def _events(self) -> list[dict[str, Any]]:
         return [self._event(row, place) for place, row in enumerate(self._rows, 1)]
 
     def _event(self, row: Any, place: int) -> dict[str, Any]:
-        """Return a row as the columns of the schema; those that it lacks are null."""
+        """Return a row as a dict with all columns of the schema; columns that the row lacks are None."""
         names = self._names
         if dataclasses.is_dataclass(row) and not isinstance(row, type):
             row = dataclasses.asdict(row)
@@ -162,19 +162,19 @@ class GivenRows:
                 + (", or a line of text" if isinstance(self._source, JsonFiles | CsvFiles | TextFiles) else "")
             )
         if unknown := [name for name in row if name not in names]:
-            raise PipelineError(f"{self}: row {place} has {unknown[0]!r}; the schema has {', '.join(names)}")
+            raise PipelineError(f"{self}: row {place} has column {unknown[0]!r}; the schema has {', '.join(names)}")
         return {name: row.get(name) for name in names}
 
 
 class NoTicks(Ticks):
-    """The ticks of a run, where every batch is asked for by the test."""
+    """The ticks of a run: none, because the test itself asks for every batch."""
 
     def load(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame([], self.schema)
 
 
 def given_pipeline(pipeline: Pipeline, folder: Path) -> Pipeline:
-    """Return the pipeline with rows that are given in the place of every source. folder: a new one."""
+    """Return the pipeline with every source replaced by given rows. folder: does not exist yet."""
     sources = {source: GivenRows(source, folder / str(place)) for place, source in enumerate(read_sources(pipeline))}
     made: dict[Any, Any] = {**sources}
 
@@ -190,17 +190,17 @@ def given_pipeline(pipeline: Pipeline, folder: Path) -> Pipeline:
     feeds: list[FedState] = [remade(fed) for fed in pipeline.feeds]
     given = dataclasses.replace(pipeline, feeds=feeds, bootstrap=())
     if given.ticks is not None:
-        given.__dict__["ticks"] = NoTicks()  # where the property has put its own
+        given.__dict__["ticks"] = NoTicks()  # replaces the value that the cached property has just stored
     return given
 
 
 def read_sources(pipeline: Pipeline) -> list[Source]:
-    """Return the sources that have events."""
+    """Return the sources of events, which are all but the ticks."""
     return [source for source in pipeline.sources if not isinstance(source, Ticks)]
 
 
 def give(pipeline: Pipeline, rows: BatchRows, *, half: bool = False) -> None:
-    """Set what the next batch of a pipeline of given rows holds. Raises PipelineError for a name of no source."""
+    """Set the rows of the next batch of a given pipeline. Raises PipelineError for an unknown source name."""
     for source, part in zip(read_sources(pipeline), by_source(pipeline, rows), strict=True):
         assert isinstance(source, GivenRows)
         source.give(part, half=half)
@@ -212,23 +212,23 @@ def by_source(pipeline: Pipeline, rows: BatchRows) -> list[Rows]:
     if not isinstance(rows, Mapping):
         if len(names) > 1:
             raise PipelineError(
-                f"pipeline {pipeline.name!r}: has {len(names)} sources; give the rows of a batch as a dict by source, "
+                f"pipeline {pipeline.name!r}: has {len(names)} sources; give the rows of a batch as a dict by source: "
                 f"{', '.join(map(repr, names))}"
             )
         return [rows]
     if unknown := [name for name in rows if name not in names]:
-        raise PipelineError(f"pipeline {pipeline.name!r}: no source {unknown[0]!r}; there are {', '.join(names)}")
+        raise PipelineError(f"pipeline {pipeline.name!r}: has no source {unknown[0]!r}; it has {', '.join(names)}")
     return [rows.get(name, ()) for name in names]
 
 
 def names_of(pipeline: Pipeline) -> list[str]:
-    """Return what a test calls the sources of a pipeline: by number from 0 where two have one name."""
+    """Return the names that a test uses for the sources of a pipeline: numbers from 0 if two have the same name."""
     names = [name_of(source) for source in read_sources(pipeline)]
     return names if len(set(names)) == len(names) else [str(place) for place in range(len(names))]
 
 
 def name_of(source: Source) -> str:
-    """Return what a test calls a source: its folder, topics, stream or table, else its class."""
+    """Return the name that a test uses for a source: its folder, topics, stream or table, else its class."""
     if isinstance(source, GivenRows):
         return source.name
     if isinstance(source, Folder):
@@ -248,7 +248,7 @@ def _csv_line(values: Any, delimiter: str) -> str:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, Decimal):
-        # JSON's numbers are read as they are written, so no digit may be lost in a double.
+        # As text if a double would lose digits, because sources read JSON's numbers with every digit.
         return float(value) if Decimal(repr(float(value))) == value else str(value)
     return _as_text(value)
 
@@ -262,7 +262,7 @@ def _as_text(value: Any) -> str:
 
 
 def _typed(value: Any, kind: DataType) -> Any:
-    """Return a value as Spark takes it for a type: times may be ISO texts, and numbers of any type."""
+    """Return a value in the form that Spark accepts for a type. Times may be ISO text, and numbers of any type."""
     if value is None:
         return None
     if isinstance(kind, TimestampType | TimestampNTZType) and isinstance(value, str):
@@ -274,7 +274,7 @@ def _typed(value: Any, kind: DataType) -> Any:
     if isinstance(kind, DoubleType | FloatType) and not isinstance(value, float):
         return float(value)
     if isinstance(kind, StringType) and not isinstance(value, str):
-        raise PipelineError(f"value {value!r} is for a column of text; give a str")
+        raise PipelineError(f"value {value!r} is for a text column; give a str")
     if isinstance(kind, StructType) and isinstance(value, Mapping):
         return tuple(_typed(value.get(field.name), field.dataType) for field in kind)
     if isinstance(kind, ArrayType):

@@ -1,6 +1,6 @@
-"""Plain folds: what each aggregator makes of some rows, in Python, from its documentation and not from its code.
+"""Plain folds: each aggregator again in plain Python, written from its documentation and not from its code.
 
-Nothing here knows of batches, partial aggregates, stored columns or SQL: all rows of a key are a list.
+Batches, partial aggregates, stored columns and SQL do not occur here: a fold gets all rows of a key as a list.
 """
 
 import math
@@ -33,12 +33,12 @@ from tidegauge.state_backends.repair.audit import are_close
 
 Rows = Sequence[tuple[Any, ...]]
 
-# Standard errors that an estimate may be off: of a thousand honest ones, all but one.
+# By how many standard errors an estimate may differ: 999 of 1,000 correct ones are within this.
 STANDARD_ERRORS = 3.3
 
 
 def _is_alike(aggregator: Any, got: Any, expected: Any) -> bool:
-    """Return whether a value is the expected one; doubles may differ in their last digits."""
+    """Return whether a value equals the expected one; doubles may differ in their last digits."""
     numbers = isinstance(got, int | float | Decimal) and isinstance(expected, int | float | Decimal)
     if numbers and isinstance(got, float) != isinstance(expected, float):
         got, expected = float(got), float(expected)
@@ -47,9 +47,9 @@ def _is_alike(aggregator: Any, got: Any, expected: Any) -> bool:
 
 @dataclass(frozen=True)
 class PlainFold:
-    """reads: what is taken of a row, as Spark SQL. fold: the values of all rows to the result.
+    """reads: Spark SQL of the values that the fold needs of a row. fold: computes the result from all rows' values.
 
-    is_alike: whether what a state has may be that result.
+    is_alike: whether a state's value may be that result.
     """
 
     reads: Callable[[Any], list[str]]
@@ -58,7 +58,7 @@ class PlainFold:
 
 
 def plain_fold(aggregator: Aggregator) -> PlainFold | None:
-    """Return the fold of an aggregator; None where there is none, as for a user's own."""
+    """Return the fold of an aggregator; None if there is none, for example for a user's own aggregator."""
     return PLAIN_FOLDS.get(type(aggregator))
 
 
@@ -110,11 +110,11 @@ def _std_dev(aggregator: StdDev, rows: Rows) -> float | None:
 
 
 def _distinct(aggregator: Any, rows: Rows) -> int:
-    return len(set(_present(rows)) - {""})  # as Spark's sketches, which take the empty text for nothing
+    return len(set(_present(rows)) - {""})  # without "", because Spark's sketches ignore empty text
 
 
 def _is_near(aggregator: DistinctCount | DistinctSet, got: Any, expected: int) -> bool:
-    """Return whether an estimate may be of so many values: exact while they are few, then within its error."""
+    """Return whether an estimate fits the true number: exact for few values, else within its error."""
     registers = 2**aggregator.lg_k
     exact_up_to = registers / 16 if isinstance(aggregator, DistinctCount) else registers
     error = 0.0 if expected <= exact_up_to else STANDARD_ERRORS * 1.04 / math.sqrt(registers - 1)

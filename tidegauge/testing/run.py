@@ -1,4 +1,4 @@
-"""run(): a pipeline over given batches, with its faults, on a real database and Spark; and the check of its states."""
+"""run(): runs a pipeline over given batches and faults, on a real database and Spark, and checks its states."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,7 +34,7 @@ from tidegauge.testing.session import spark_session
 from tidegauge.testing.state import State
 from tidegauge.testing.steps import Advance, Step, actions, final_batches, has_faults, without_faults
 
-# Values by key, or a function from the rows that count to them: of one source a list, of several a dict by source.
+# Values by key, or a function that returns them from the counted rows: a list, or with several sources a dict of lists.
 Expected = Mapping[Any, Any] | Callable[[Any], Mapping[Any, Any]]
 
 BATCHES = "SELECT txid, attempt AS attempts, rows_in, dead_letters, late, dropped, watermark, batch_time AS time " \
@@ -46,7 +46,7 @@ DEAD_LETTERS = "SELECT txid, state, source, line_number, line, reason FROM tideg
 
 @dataclass(frozen=True)
 class BatchFigures:
-    """What the ledger has of a batch. attempts: how many began. late, dropped: tuples behind the watermark."""
+    """The ledger's figures of a batch. attempts: how many began. late, dropped: tuples behind the watermark."""
 
     txid: int
     attempts: int
@@ -60,7 +60,7 @@ class BatchFigures:
 
 @dataclass(frozen=True)
 class RefusedInput:
-    """A dead letter. state: the one that refused it; empty: the source did."""
+    """A dead letter. state: the state that refused it; empty if the source did."""
 
     txid: int
     state: str
@@ -72,9 +72,9 @@ class RefusedInput:
 
 @dataclass(frozen=True)
 class Result:
-    """A run's states, batches and dead letters, and by what the states were checked.
+    """A run's states, batches and dead letters, and the checks of the states.
 
-    checked: by state, whose expectations it met. unchecked: by state, what has not been compared with a plain fold, and
+    checked: by state, the checks that it passed. unchecked: by state, what has not been compared with a plain fold, and
     why. conn: the run's database, open until the test ends if a fixture made the run, else closed.
     """
 
@@ -89,7 +89,7 @@ class Result:
         return self.states[state]
 
 
-# What the fixture `tidegauge_run` is: `run` with its servers and its session.
+# The type of the fixture `tidegauge_run`: `run` with servers and a session already given.
 Run = Callable[..., Result]
 
 
@@ -102,20 +102,20 @@ def run(
     spark: SparkSession | None = None,
     dsn: str | None = None,
 ) -> Result:
-    """Run a pipeline over batches of rows, with what happens between and within them; check its states.
+    """Run a pipeline over batches of rows, with the events between and within them, and check its states.
 
-    pipeline: as it is; its sources are not opened, the rows stand in for what they would read.
-    batches: lists of rows, or dicts of them by source where there are several, and steps as Crash and Replay between
-    them. A row is a dict by column, a dataclass, a tuple in the order of the schema, or of a source of lines a text.
-    expected: by state what the test expects: a dict from key to measures (those that it names are compared), or a
-    function that makes one of the rows that count, a list, or with several sources a dict of lists.
-    at: the time of the first batch; now. A batch comes a second after the one before.
-    spark: a session; else the active one, or one that is started. dsn: a server where databases may be created; else
-    that of DATABASE_URL, or one that is started.
+    pipeline: unchanged; its sources are not opened, because the rows replace their input.
+    batches: lists of rows, or dicts of lists by source if there are several, with steps such as Crash and Replay in
+    between. A row is a dict by column, a dataclass, a tuple in the order of the schema, or text for a source of lines.
+    expected: by state, what the test expects: a dict from key to measures (only those that it names are compared), or a
+    function that returns such a dict from the counted rows: a list, or with several sources a dict of lists.
+    at: the time of the first batch; None: now. Each batch is one second later than the one before.
+    spark: a session; None: the active one, or a new one. dsn: a server where databases may be created; None: the one of
+    DATABASE_URL, or a temporary one.
 
-    Raises DifferenceError, an AssertionError, if a state is not what one fold of all rows in plain Python gives, or
-    what the same batches give without faults, or not as expected; what a batch raises, which no fault here explains;
-    and PipelineError for rows and steps that do not fit the pipeline.
+    Raises DifferenceError, an AssertionError, if a state differs from one fold of all rows in plain Python, from the
+    same batches without faults, or from `expected`; what a batch raises for another reason than the given faults; and
+    PipelineError for rows and steps that do not fit the pipeline.
     """
     with ExitStack() as resources:
         return run_within(resources, pipeline, batches, expected=expected, at=at, spark=spark, dsn=dsn)
@@ -131,10 +131,10 @@ def run_within(
     spark: SparkSession | None = None,
     dsn: str | None = None,
 ) -> Result:
-    """Run as `run` does; the result's connection and database live until `resources` are closed."""
+    """Do the same as `run`, but keep the result's connection and database until `resources` are closed."""
     test = _Test(resources, pipeline, batches, at or datetime.now(UTC), dsn or server_url(), spark or spark_session())
     if unknown := set(expected or ()) - {spec.name for spec in pipeline.specs}:
-        raise PipelineError(f"expected names {min(unknown)!r}, which is no state of pipeline {pipeline.name!r}")
+        raise PipelineError(f"`expected` names {min(unknown)!r}, which is not a state of pipeline {pipeline.name!r}")
     check(pipeline, test.spark)
     drivers = test.played(batches)
     result = Result(drivers.states(), *_ledger(drivers), drivers.conn)
@@ -147,7 +147,7 @@ def run_within(
 
 @dataclass
 class _Test:
-    """One call of `run`: the pipeline, its steps, and what it needs."""
+    """One call of `run`: the pipeline, its steps, and the resources that it needs."""
 
     resources: ExitStack
     pipeline: Pipeline
@@ -180,13 +180,13 @@ class _Test:
         self.unchecked = one_fold.unchecked
 
     def differences_to_faultless(self, drivers: Drivers, result: Result) -> Iterator[Difference]:
-        # What one fold or the test has compared as a whole need not be run again.
+        # States that one fold or the test has compared completely are left out, because a second run takes time.
         left = [name for name, by in self.checked.items() if (name in self.unchecked or not by) and BY_TEST not in by]
         left = [name for name in left if self._is_exact(name)]
-        # A store of the user's own would be written once more.
+        # Not with stores of the user's own, because the second run would write them again.
         if not has_faults(self.steps) or self.pipeline.stores or not left:
             return
-        drivers.forget_stores()  # the other run has states of the same names there
+        drivers.forget_stores()  # because the other run has states with the same names there
         with ExitStack() as resources:
             clean = replace(self, resources=resources).played(without_faults(self.steps)).states()
         for name in left:
@@ -202,7 +202,7 @@ class _Test:
             yield from differences_to(result.states[name], values, BY_TEST)
 
     def _left_out(self, result: Result) -> dict[str, str]:
-        """Return the states that do not hold what all rows give, and why."""
+        """Return the states that need not equal one fold of all rows, and why."""
         passed = sum((step.by for step in self.steps if isinstance(step, Advance)), timedelta())
         passed += timedelta(seconds=len(self.batches))
         left = {}

@@ -6,9 +6,9 @@ from pyspark.sql import SparkSession
 
 from tidegauge.pipelines.spark.session import start_session
 
-# Tests are short: Java's second compiler costs them more than it gives (see JVM's tiered compilation). Without it Java
-# reserves 48 MB for compiled code, which some thirty tests fill: it then drops most of that and compiles it again. With
-# one thread that collects garbage instead of several beside the program, tests take a tenth less CPU.
+# Only Java's first compiler, because tests are too short to benefit from the second (see JVM's tiered compilation).
+# With it Java reserves only 48 MB for compiled code. Some thirty tests fill that, and Java then drops most of it and
+# compiles it again, so more is reserved. The serial garbage collector makes tests take a tenth less CPU.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
 
 

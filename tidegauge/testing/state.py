@@ -1,4 +1,4 @@
-"""State: what a test sees of a state, a dict from key to values."""
+"""State: a state as a test sees it, a dict from key to values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,23 +9,23 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class State(dict[Key, Any]):
-    """The committed, living keys of a state, each with what readers see: measure to value, or the JSON value.
+    """The committed keys of a state that have not expired. Values are as readers see them: by measure, or JSON.
 
-    Keys are tuples of typed parts. A lookup, and a dict that it is compared with, may have ISO text for times, dates
-    and uuids, and the only part of a key without a tuple: `state["tea"]`, `state == {"2026-01-01": {"orders": 3}}`.
+    Keys are tuples of typed parts. In a lookup or a comparison, times, dates and uuids may be ISO text, and a key with
+    one part needs no tuple: `state["tea"]`, `state == {"2026-01-01": {"orders": 3}}`.
     """
 
     def __init__(self, spec: StateSpec, values: Mapping[Key, Any]) -> None:
-        # Typed, since a NaN equals only the NaN of a typed key.
+        # Keys are typed, because NaN equals itself only in typed keys, where it is always the same object.
         super().__init__({spec.check_key(key): value for key, value in values.items()})
         self.spec = spec
 
     def key(self, key: Any) -> Key:
-        """Return a key, typed. Raises KeyShapeError."""
+        """Return a key with typed parts. Raises KeyShapeError."""
         return self.spec.check_key(key if isinstance(key, list | tuple) else (key,))
 
     def typed(self, values: Mapping[Any, Any]) -> dict[Key, Any]:
-        """Return values by their typed keys. Raises KeyShapeError."""
+        """Return the values with their keys typed. Raises KeyShapeError."""
         return {self.key(key): value for key, value in values.items()}
 
     def __missing__(self, key: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Steps of a test: batches of rows, and what happens between and within them.
+"""Steps of a test: batches of rows, and the events between and within them.
 
-A driver that dies, a batch that comes again, time that passes: each is an item of the input, where it happens.
+A crash of the driver, a replayed batch, time that passes: each is an item of the input, at the place where it happens.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,35 +12,35 @@ from tidegauge.pipelines.errors import PipelineError
 
 Point = Literal["after_begin", "mid_write", "before_commit", "after_commit"]
 
-# What a source gives to a batch, in the form in which a test has it.
+# The rows that a source gives to a batch, in any form that a test may use.
 Rows = Sequence[Any]
 
-# A batch of a pipeline with one source, or of each source by its name.
+# A batch: the rows of the only source, or the rows of each source by its name.
 BatchRows = Rows | Mapping[Any, Rows]
 
 
 @dataclass(frozen=True)
 class Crash:
-    """The driver dies while it applies the batch before; the next one takes the pipeline over with a new fence.
+    """The driver dies while it applies the previous batch; the next driver takes over the pipeline with a new fence.
 
-    at: `after_begin`: the ledger has opened the batch, nothing is written. `mid_write`: what half of the rows give is
-    written (the first, the third, ..). `before_commit`: all of it is. `after_commit`: the batch is committed, and
-    Spark has no note of it.
-    The batch comes again, with the same rows unless a Replay follows. Two crashes: the second attempt dies as well.
+    at: `after_begin`: the ledger has opened the batch, and nothing is written. `mid_write`: the results of half of the
+    rows (the first, the third, ..) are written. `before_commit`: all results are written. `after_commit`: the batch is
+    committed, but Spark has no note of it.
+    The batch is tried again, with the same rows unless a Replay follows. After two crashes the second attempt dies too.
     """
 
     at: Point = "before_commit"
 
     def __post_init__(self) -> None:
         if self.at not in get_args(Point):
-            raise PipelineError(f"Crash(at={self.at!r}): is none of {', '.join(get_args(Point))}")
+            raise PipelineError(f"Crash(at={self.at!r}): must be one of {', '.join(get_args(Point))}")
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The batch before comes again under its id, with these rows in place of its own; None: with the same.
+    """The previous batch is replayed under its id, with these rows instead of its own; None: with the same rows.
 
-    Without a Crash before it, the batch had been committed, and Spark had no note of it.
+    Without a Crash before it, the batch had been committed, but Spark had no note of it.
     """
 
     rows: BatchRows | None = None
@@ -48,35 +48,35 @@ class Replay:
 
 @dataclass(frozen=True)
 class Restart:
-    """The driver stops after the batch before, and another one starts."""
+    """The driver stops after the previous batch, and another one starts."""
 
 
 @dataclass(frozen=True)
 class Advance:
-    """Time passes: the clock by which keys with a ttl end. Otherwise it goes on by one second per batch."""
+    """Time passes on the clock by which keys with a ttl expire. Without it, the clock advances one second per batch."""
 
     by: timedelta
 
     def __post_init__(self) -> None:
         if self.by < timedelta():
-            raise PipelineError(f"Advance({self.by!r}): batch times do not go back; give a positive time")
+            raise PipelineError(f"Advance({self.by!r}): batch times cannot go back; give a positive time")
 
 
 @dataclass(frozen=True)
 class Expire:
-    """The rows that are past their ttl are deleted, in every state, as by `tidegauge expire`."""
+    """Expired rows are deleted in every state, as by `tidegauge expire`."""
 
 
 @dataclass(frozen=True)
 class Compact:
-    """Every state is compacted, as by `tidegauge compact`. keep: how far back reads in the past still reach."""
+    """Every state is compacted, as by `tidegauge compact`. keep: how far back reads of the past remain possible."""
 
     keep: timedelta = timedelta()
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a batch. batch_id: Spark's, from 0. dies: where its driver dies, if it does."""
+    """One attempt at a batch. batch_id: Spark's, from 0. dies: the point where its driver dies; None: it does not."""
 
     batch_id: int
     rows: BatchRows
@@ -89,9 +89,9 @@ Action = Attempt | Restart | Advance | Expire | Compact
 
 
 def actions(steps: Sequence[Step]) -> list[Action]:
-    """Return what is done, in order: every attempt at every batch, and what happens between them.
+    """Return the actions of a run in order: every attempt at every batch, and the events between them.
 
-    Raises PipelineError for a crash or replay of no batch, and for what is no step.
+    Raises PipelineError for a crash or replay that does not follow a batch, and for an item that is not a step.
     """
     done: list[Action] = []
     for step in steps:
@@ -109,7 +109,7 @@ def actions(steps: Sequence[Step]) -> list[Action]:
         elif isinstance(step, Mapping) or (isinstance(step, Sequence) and not isinstance(step, str | bytes)):
             done.append(Attempt(1 + max((each.batch_id for each in attempts(done)), default=-1), step))
         else:
-            raise PipelineError(f"step {step!r}: is no batch; give a list of rows, or a dict of lists by source")
+            raise PipelineError(f"step {step!r}: is not a batch; give a list of rows, or a dict of lists by source")
     return [*done, *_again(done)]
 
 
@@ -118,12 +118,12 @@ def attempts(done: Sequence[Action]) -> Iterator[Attempt]:
 
 
 def final_batches(steps: Sequence[Step]) -> list[BatchRows]:
-    """Return the rows of every batch that count: those of its last attempt."""
+    """Return for each batch the rows that count: those of its last attempt."""
     return list({each.batch_id: each.rows for each in attempts(actions(steps))}.values())
 
 
 def without_faults(steps: Sequence[Step]) -> list[Step]:
-    """Return the same batches at the same times, each with the rows that count, and nothing that goes wrong."""
+    """Return the same batches at the same times, with the rows that count and without any fault."""
     rows = iter(final_batches(steps))
     kept = (step for step in steps if not isinstance(step, Fault))
     return [step if isinstance(step, Advance) else next(rows) for step in kept]
@@ -135,11 +135,11 @@ def has_faults(steps: Sequence[Step]) -> bool:
 
 def _last_attempt(done: Sequence[Action], step: Crash | Replay) -> Attempt:
     if not done or not isinstance(done[-1], Attempt):
-        raise PipelineError(f"step {step!r}: follows no batch; put it directly behind the batch that it is about")
+        raise PipelineError(f"step {step!r}: does not follow a batch; put it directly after the batch that it is about")
     return done[-1]
 
 
 def _again(done: Sequence[Action]) -> list[Attempt]:
-    """Return the attempt that follows one that died."""
+    """Return the next attempt at the last batch if its driver died, else nothing."""
     last = done[-1] if done else None
     return [replace(last, dies=None)] if isinstance(last, Attempt) and last.dies is not None else []

@@ -176,14 +176,16 @@ def test_sources_without_files_are_given_events_and_several_are_told_apart_by_na
         "ann": {"times": 2, "at": datetime.fromisoformat(nine)},
         "bob": {"times": 1, "at": None},
     }
-    with pytest.raises(PipelineError, match="has 2 sources; give the rows of a batch as a dict by source, 'clicks'"):
+    with pytest.raises(PipelineError, match="has 2 sources; give the rows of a batch as a dict by source: 'clicks'"):
         tidegauge_run(pipeline, [["ann"]])
-    with pytest.raises(PipelineError, match="no source 'views'; there are clicks, lines"):
+    with pytest.raises(PipelineError, match="has no source 'views'; it has clicks, lines"):
         tidegauge_run(pipeline, [{"views": []}])
 
 
 def test_a_row_with_a_column_that_the_schema_lacks_is_refused(tidegauge_run):
-    with pytest.raises(PipelineError, match="source 'orders': row 2 has 'amuont'; the schema has product, amount, day"):
+    with pytest.raises(
+        PipelineError, match="source 'orders': row 2 has column 'amuont'; the schema has product, amount, day"
+    ):
         tidegauge_run(orders(), [[TEA, {"product": "tea", "amuont": 1}]])
 
 

@@ -70,14 +70,16 @@ def test_without_faults_each_batch_has_the_rows_that_count_at_its_time():
 
 @pytest.mark.parametrize("steps", [[Crash()], [Replay([])], [["a"], Restart(), Crash()]])
 def test_a_fault_of_no_batch_is_refused(steps):
-    with pytest.raises(PipelineError, match="follows no batch; put it directly behind the batch that it is about"):
+    with pytest.raises(
+        PipelineError, match="does not follow a batch; put it directly after the batch that it is about"
+    ):
         actions(steps)
 
 
 @pytest.mark.parametrize(("made", "message"), [
-    (lambda: Crash("at_noon"), r"Crash\(at='at_noon'\): is none of after_begin, mid_write, before_commit"),
-    (lambda: Advance(timedelta(-1)), "batch times do not go back"),
-    (lambda: actions(["a line"]), "step 'a line': is no batch; give a list of rows"),
+    (lambda: Crash("at_noon"), r"Crash\(at='at_noon'\): must be one of after_begin, mid_write, before_commit"),
+    (lambda: Advance(timedelta(-1)), "batch times cannot go back"),
+    (lambda: actions(["a line"]), "step 'a line': is not a batch; give a list of rows"),
 ])  # fmt: skip
 def test_what_is_no_step_is_refused(made, message):
     with pytest.raises(PipelineError, match=message):

@@ -212,7 +212,7 @@ class TestTheKey:
 
     @pytest.mark.parametrize("key", ["tmk_abc\n", "tmk_ä", "two words"])
     def test_that_no_server_takes_is_refused_and_not_shown(self, connect, key):
-        with pytest.raises(ValueError, match="no API key has") as caught:
+        with pytest.raises(ValueError, match="are not allowed") as caught:
             connect("http://localhost", key)
 
         assert key not in repr(caught.value)
@@ -232,7 +232,7 @@ class TestTheKey:
 
     @pytest.mark.parametrize("url", ["localhost:8000", "ftp://localhost", "http://ann:secret@localhost", ""])
     def test_goes_to_no_address_that_is_not_one(self, connect, url):
-        with pytest.raises(ValueError, match="the server's url must be such as") as caught:
+        with pytest.raises(ValueError, match="the server's url must be like") as caught:
             connect(url)
 
         assert "secret" not in str(caught.value)

@@ -113,7 +113,7 @@ class TestAnArgumentThatCannotBeSent:
 
     @pytest.mark.parametrize("url", ["http://[::1", "http://localhost:99999", "http://local\nhost"])
     def test_is_an_error_by_name_if_it_is_a_broken_address(self, connect, url):
-        with pytest.raises(InvalidArgumentError, match="the server's url must be such as"):
+        with pytest.raises(InvalidArgumentError, match="the server's url must be like"):
             connect(url)
 
 

@@ -154,7 +154,7 @@ def test_what_a_document_promises_is_in_the_answer():
         ({"origin": "EWR", "least": "many"}, RequestError, "'least' must be bigint"),
         ({"origin": "EWR", "leest": 1}, RequestError, "leest"),
         ({"origin": ["EWR", "JFK"]}, RequestError, "is given 2 times"),
-        ({"origin": "EWR", "as_of": 1}, InvalidArgumentError, "'as_of' is no parameter"),
+        ({"origin": "EWR", "as_of": 1}, InvalidArgumentError, "'as_of' cannot be a parameter"),
         ({"origin": datetime(2013, 1, 1)}, InvalidArgumentError, "has no time zone"),
     ],
 )
@@ -184,9 +184,11 @@ def test_what_the_query_is_not_is_said(client):
     published("share", SHARE)
     published("hour", KEY)
 
-    with pytest.raises(InvalidArgumentError, match=r"query 'share' has 3 reads, each an answer; use run\(\)"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"query 'share' has 3 reads, each with an answer of its own; use run\(\)"
+    ):
         client.saved_query("share").table({"carrier": "C01"})
-    with pytest.raises(InvalidArgumentError, match=r"query 'hour' looks keys up, and has no entries; use run\(\)"):
+    with pytest.raises(InvalidArgumentError, match=r"query 'hour' looks up keys and has no entries; use run\(\)"):
         next(client.saved_query("hour").pages({"hour": FIRST_HOUR}))
 
 

@@ -131,7 +131,7 @@ class TestRenewing:
 
     @pytest.mark.parametrize("made", ["tmk_secret", "a.b.c", "a.e30.c", 7, None])
     def test_what_is_no_token_is_refused_and_not_shown(self, connect, made):
-        with scripted_server(STATES) as server, pytest.raises(InvalidArgumentError, match="is no token") as caught:
+        with scripted_server(STATES) as server, pytest.raises(InvalidArgumentError, match="did not return") as caught:
             connect(server.url, None, renew=lambda: made).states()
 
         assert "secret" not in str(caught.value)
@@ -189,7 +189,7 @@ class TestWhenATokenIsRenewed:
         seconds[0] = 90
         renewal.failed(LookupError("no session"))
         assert not renewal.is_due
-        assert "used until it ends" in caplog.text
+        assert "used until it expires" in caplog.text
 
         seconds[0] = 90 + RETRY_SECONDS
         assert renewal.is_due
