@@ -10,7 +10,7 @@ from benchmarks.peers.environments import MissingPeerError
 from benchmarks.registry import ALL, BENCHMARKS
 from benchmarks.results import measure, replace_section
 
-# Option to what it sets. Each makes a run shorter, or longer, and is recorded with the results.
+# Each option with what it sets. Options make a run shorter or longer, and are recorded with the results.
 OPTIONS = {
     "events": "number of input events",
     "keys": "number of keys, of the largest state",
@@ -22,7 +22,7 @@ OPTIONS = {
 
 def main() -> None:
     arguments = _arguments()
-    # SIGTERM stops the servers, as Ctrl-C does.
+    # Handled like Ctrl-C, so that SIGTERM stops the servers too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     given = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
 
@@ -42,13 +42,13 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = ", ".join([*BENCHMARKS, "all (the default): those that are no peers"])
+    names = ", ".join([*BENCHMARKS, "all (the default): all but the peers"])
     parser.add_argument("names", nargs="*", default=["all"], metavar="NAME", help=names)
     parser.add_argument("--json", action="store_true", help="one JSON object per case and line")
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the benchmarks' sections of this file")
     for name, what in OPTIONS.items():
         takers = [each.name for each in BENCHMARKS.values() if name in each.options]
-        parser.add_argument(f"--{name}", type=int, help=f"{what}, of {', '.join(takers)}")
+        parser.add_argument(f"--{name}", type=int, help=f"{what}; used by {', '.join(takers)}")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - {*BENCHMARKS, "all"}:
         names = ", ".join(map(repr, sorted(unknown)))

@@ -1,10 +1,10 @@
-"""abuse: how long lookups of one API key take while another client holds what it can of the same web process.
+"""abuse: how long lookups of one API key take while another client occupies as much as it can of the same web process.
 
-The honest client sends lookups of 100 keys one after the other, and each is timed; p99 is that of a round. The other
-one opens sockets without a request, or without the body of one, reads exports slowly, waits for a batch that does not
-come, or searches 1.5 million keys; refused, it comes again after a second. Strangers, who have no API key, hold bodies
-back, send keys that do not exist, ask for the API's description and guess passwords. In each round each of these is
-measured by itself.
+The honest client sends lookups of 100 keys one after the other, and each is timed; p99 is taken per round. The other
+client opens sockets and sends no request, or one without its body, reads exports slowly, waits for a batch that does
+not come, or searches 1.5 million keys. If it is refused, it tries again after a second. Strangers, who have no API key,
+hold bodies back, send keys that do not exist, ask for the API's description and guess passwords. Each round measures
+each of these separately.
 """
 
 import json
@@ -29,7 +29,7 @@ from tidegauge.pipelines.embedded.data_dir import LOOPBACK
 from tidegauge.state_backends import Catalog, Count, StateSpec
 
 SEEDS = "the keys of body n: n, from 0; the rows of the states: 0"
-UNEQUAL = {"quiet": "Nothing but what the other client does."}
+UNEQUAL = {"quiet": "Only what the other client does."}
 
 VISITORS = StateSpec("bench_visitors", key={"visitor": "text"}, measures={"visits": Count()})
 KEYS = 1_500_000
@@ -66,7 +66,7 @@ def run(keys: int = KEYS, requests: int = REQUESTS, rounds: int = ROUNDS) -> Ite
 
 
 def _seconds(port: int, key: str, requests: int) -> list[float]:
-    """Return the time of each lookup in ms. Raises RuntimeError for an answer that is none."""
+    """Return the time of each lookup in ms. Raises RuntimeError if one is not answered with 200."""
     connection, taken = Connection(port), []
     bodies = cycle([post(QUERY, lookup_body(seed), Authorization=f"Bearer {key}") for seed in range(BODIES)])
     for _ in range(requests):
@@ -225,7 +225,7 @@ def _read_slowly(clients: list[socket.socket]) -> None:
 
 
 def _again_and_again(port: int, requests: Sequence[bytes]) -> Iterator[None]:
-    """Keep a connection with each request under way; a refused one is sent again after a second."""
+    """Keep a connection with each request pending; a refused request is sent again after a second."""
     of = {Connection(port): request for request in requests}
     connections = list(of)
     due: list[tuple[float, Connection]] = [(0.0, connection) for connection in connections]

@@ -1,7 +1,7 @@
 """The reference for lookups: Django with only a route and a view that runs the same statement.
 
-No middleware, no authentication, no validation: the body's keys are the statement's parameters, and the JSON that
-PostgreSQL returns is sent as it is. The statement is planned once per connection, as Tidegauge's is.
+It has no middleware, authentication or validation: the body's keys are the statement's parameters, and PostgreSQL's
+JSON is sent unchanged. The statement is planned once per connection, as in Tidegauge.
 """
 
 import os
@@ -38,7 +38,7 @@ def look_up(request: HttpRequest) -> HttpResponse:
     txid, _, as_of, epoch, results, *_ = row
     answer = {"epoch": epoch, "txid": txid, "as_of": as_of, "state": SALES.name, "isolation": "committed"}
     body = orjson.dumps(answer | {"results": orjson.Fragment(results)})
-    # Otherwise the server sends the body in chunks, which takes longer.
+    # With a length, because the server would otherwise send the body in chunks, which takes longer.
     return HttpResponse(body, content_type="application/json", headers={"Content-Length": str(len(body))})
 
 

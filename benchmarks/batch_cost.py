@@ -1,9 +1,9 @@
 """batch-cost: a whole trigger as a multiple of Spark's floor, with one state and with four, at three sizes.
 
 All cases read the same JSON lines of flights in one session, one file per batch. `noop` is the floor: one group-by in
-foreachBatch, whose result is discarded. `tidegauge_1` feeds one state and `tidegauge_4` four, as users run them. Each
-case's value is the median time of a trigger, with Spark's bookkeeping; the ratios are taken batch by batch, as batch n
-is the same file in every case. `least` is the shortest trigger.
+foreachBatch, whose result is discarded. `tidegauge_1` feeds one state and `tidegauge_4` four, as users run them. The
+value of a case is the median time of a trigger, with Spark's bookkeeping. Ratios are taken batch by batch, because
+batch n is the same file in every case. `least` is the shortest trigger.
 """
 
 import random
@@ -27,9 +27,9 @@ from tidegauge.pipelines.spark.session import start_session
 
 UNEQUAL = {
     "noop": (
-        "It makes one group-by and discards the result, so it is a floor and no peer: it checks nothing of a line but "
-        "that it is JSON, and writes no state, no ledger and nothing of what it could not parse. Its checkpoint is "
-        "written as Spark does by default, which takes longer than with the setting of Tidegauge's sessions."
+        "It does one group-by and discards the result, so it is a floor and not a peer: it only checks that a line is "
+        "JSON, and writes no state, no ledger and no dead letters. Its checkpoint is written with Spark's default "
+        "setting, which takes longer than the setting of Tidegauge's sessions."
     )
 }
 SEEDS = "the flights of file n: n, from 0; the order of the cases in round n: n and the case's name"
@@ -43,7 +43,7 @@ Times = dict[str, list[float]]
 
 
 def run(events: int = 0, rounds: int = ROUNDS) -> Iterator[Case]:
-    """Yield a case per kind and size. events: of a batch, for a run of one size."""
+    """Yield a case per kind and size. events: the size of a batch, to measure only that size."""
     spark = start_session("benchmark")
     try:
         for size in (events,) if events else SIZES:

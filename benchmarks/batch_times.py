@@ -1,6 +1,6 @@
-"""Where the time of a query's batches goes: Spark's own phases, its jobs and stages, and calls of given methods.
+"""Measures how a query's batches spend their time: Spark's phases, its jobs and stages, and calls of given methods.
 
-It does not depend on how the pipelines run a batch.
+It does not depend on how pipelines run a batch, so that any query can be measured.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
-REPORT_SECONDS = 30.0  # for Spark to report the end of a query
+REPORT_SECONDS = 30.0  # how long to wait for Spark to report the end of a query
 WHOLE = "triggerExecution"  # a batch with all of Spark's bookkeeping; Spark's own name
 INSIDE = "addBatch"  # what foreachBatch runs, or one of Spark's sinks
 
@@ -59,9 +59,9 @@ class BatchTimes(StreamingQueryListener):
 
 @contextmanager
 def batch_times(spark: SparkSession) -> Iterator[BatchTimes]:
-    """Record the batches of the one query that runs in the block.
+    """Record the batches of the only query that runs in the block.
 
-    Raises TimeoutError if Spark does not report its end.
+    Raises TimeoutError if Spark does not report the query's end.
     """
     times = BatchTimes()
     spark.streams.addListener(times)
@@ -93,7 +93,7 @@ def job_spans(spark: SparkSession, run_id: str) -> list[dict[str, Span]]:
     Stages that Spark skipped are left out. Spark keeps the last 1,000 jobs.
     """
     context = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()  # it learns of a job's end later than we
+    context.listenerBus().waitUntilEmpty()  # because listeners update the store only after a job has ended
     store = context.statusStore()
     jobs = [job for job in _items(store.jobsList(None)) if _or(job.jobGroup(), "") == run_id]
     per_batch: dict[int, list[Any]] = defaultdict(list)
@@ -103,7 +103,7 @@ def job_spans(spark: SparkSession, run_id: str) -> list[dict[str, Span]]:
 
 
 def timeline(spans: Mapping[str, Span], inside: float) -> Milliseconds:
-    """Return the duration of each span, the pause before it, and as `around` the rest of `inside`; all in ms.
+    """Return the duration of each span, the pause before it, and under `around` the rest of `inside`; all in ms.
 
     A stage is part of its job and has no pause.
     """

@@ -1,6 +1,6 @@
-"""bulk: 250,000 keys through multi_put and multi_get in one call each, and the memory it takes besides the rows.
+"""bulk: 250,000 keys through multi_put and multi_get in one call each, and the memory that they take besides the rows.
 
-Each round runs each backend in a new process, so that the peak of its memory is the backend's own.
+Each round runs each backend in a new process, so that the memory peak is only the backend's.
 """
 
 import multiprocessing
@@ -25,7 +25,7 @@ UNITS = {"multi_put": "keys/s", "multi_get": "keys/s", "put_memory_beside_the_ro
 
 def run(keys: int = KEYS, rounds: int = ROUNDS) -> Iterator[Case]:
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in BACKENDS}
-    with database(), redis_client():  # so that the servers run before the processes do
+    with database(), redis_client():  # so that the servers run before the processes start
         for _ in range(rounds):
             for name, of_rounds in measured.items():
                 with multiprocessing.get_context("spawn").Pool(1) as process:

@@ -1,4 +1,4 @@
-"""Cases are timed side by side, round by round, so that a noisy machine affects all of them alike."""
+"""Cases: figures of a benchmark, timed in turn round by round, so that a noisy machine affects all of them alike."""
 
 import json
 import statistics
@@ -14,9 +14,9 @@ ROUNDS = 9
 class Case:
     """One figure. value: the median of its rounds, in `unit`. spread: half of them lie within this fraction of it.
 
-    ratio: reference to this case's value divided by the reference's, the median over rounds.
-    quartiles: reference to the two ratios between which half of the rounds lie.
-    rounds: number of measurements that the value is the median of.
+    ratio: for each reference, this case's value divided by the reference's, as the median over rounds.
+    quartiles: for each reference, the two ratios between which half of the rounds lie.
+    rounds: the number of measurements that the value is the median of.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Case:
 
 
 class Timed(NamedTuple):
-    """Work that has measured its own time, without what it takes to start."""
+    """Work that has measured its own time, without the time that it takes to start."""
 
     done: int
     seconds: float
 
 
-Work = Callable[[int], int | Timed]  # of the round's number; returns how many units it did
+Work = Callable[[int], int | Timed]  # takes the round's number; returns how many units of work it did
 
 
 def side_by_side(work: Mapping[str, Work], unit: str, references: Sequence[str], rounds: int = ROUNDS) -> list[Case]:
@@ -80,7 +80,7 @@ def compared(warm: Mapping[str, list[float]], unit: str, references: Sequence[st
 def median_case(
     name: str, measured: Sequence[float], unit: str, references: Mapping[str, Sequence[float]] | None = None
 ) -> Case:
-    """Return the case of a figure that was measured once per round. references: name to its figures by round."""
+    """Return the case of a figure that was measured once per round. references: their figures by round, by name."""
     ratios = {
         reference: [one / other for one, other in zip(measured, others, strict=True)]
         for reference, others in (references or {}).items()
@@ -97,7 +97,7 @@ def median_case(
 
 
 def quartiles(measured: Sequence[float]) -> tuple[float, float, float]:
-    """Return the lower quartile, the median and the upper quartile; one figure is all three."""
+    """Return the lower quartile, the median and the upper quartile; if there is one figure, it is all three."""
     if len(measured) == 1:
         return (measured[0],) * 3
     low, _, high = statistics.quantiles(measured, n=4)

@@ -1,6 +1,6 @@
 """A chart of ratios as SVG: a bar from 0 to the median, a line between the quartiles, and the reference at 1.
 
-It has a background of its own, so that it can be read wherever it is shown; the colours follow the reader's scheme.
+It draws its own background, so that it is readable on any page, and its colours follow the reader's colour scheme.
 """
 
 import math
@@ -10,8 +10,8 @@ from html import escape
 
 WIDTH, ROW, BAR, CAP = 760, 26, 14, 8  # pixels
 TOP, BOTTOM, MARGIN = 14, 46, 16
-LETTER = 6.9  # width of a letter in the labels, which are 12 pixels high; the widest common fonts fit
-VALUE = 52  # room for a bar's number
+LETTER = 6.9  # width of a letter in the labels of 12 pixels, enough for the widest common fonts
+VALUE = 52  # width reserved for a bar's number
 MOST_TICKS = 8
 
 STYLE = """
@@ -37,7 +37,7 @@ class Bar:
 
 
 def chart(bars: Sequence[Bar], note: str) -> str:
-    """Return the SVG. note: says below the axis what the ratios are of."""
+    """Return the SVG. note: the text below the axis, which says what the ratios mean."""
     left = MARGIN + LETTER * max(len(bar.label) for bar in bars)
     highest, step = _axis(max(1.0, *(bar.high for bar in bars)))
     scale = (WIDTH - left - MARGIN - VALUE) / highest

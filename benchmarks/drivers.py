@@ -1,4 +1,4 @@
-"""Drivers in processes of their own, as users run them: each gets files when a benchmark says so, one per batch."""
+"""Runs drivers in separate processes, as users do. A benchmark decides when they get files, one per batch."""
 
 import importlib
 import os
@@ -25,19 +25,19 @@ from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 from tidegauge.pipelines.spark.session import start_session
 from tidegauge.webapp.commands.management.child_process import Child
 
-WITHIN_SECONDS = 300.0  # for a driver to start, and for a round
+WITHIN_SECONDS = 300.0  # limit for the start of a driver, and for a round
 
 
 @dataclass(frozen=True)
 class Drivers:
-    """Running drivers by the name of their pipeline, which is also that of the input folder in `root`."""
+    """Running drivers by the name of their pipeline. Each has an input folder of the same name in `root`."""
 
     conn: psycopg.Connection
     root: Path
     children: Mapping[str, Child]
 
     def feed(self, names: list[str], events: int, files: int) -> tuple[float, float]:
-        """Give each of these pipelines its files of flights at the same moment; return once all are committed.
+        """Give each of these pipelines its files of flights at the same time, and wait until all are committed.
 
         Returns the seconds until then, and the median ms of a trigger, with Spark's bookkeeping.
         """
@@ -61,7 +61,7 @@ class Drivers:
         return row[0] if row else 0
 
     def _triggers(self, name: str, after: int) -> list[float]:
-        """Return the ms of the triggers that Spark has reported, which it does a little later than the commit."""
+        """Return the ms of the triggers that Spark has reported so far; it reports shortly after the commit."""
         rows = self.conn.execute(
             "SELECT (metrics -> 'duration_ms' ->> %s)::float8 FROM tidegauge.batch WHERE pipeline = %s "
             "ORDER BY txid OFFSET %s",
@@ -82,9 +82,9 @@ class Drivers:
 
 @contextmanager
 def running(names: list[str], module: str) -> Iterator[Drivers]:
-    """Run a driver for each name, on a database of their own, until the block ends.
+    """Run a driver for each name until the block ends, all on one new database.
 
-    module: of the benchmark; its function `pipeline` makes a pipeline of a name and an input folder.
+    module: the benchmark's; its function `pipeline` makes a pipeline from a name and an input folder.
     """
     with ExitStack() as stack:
         conn = stack.enter_context(database())

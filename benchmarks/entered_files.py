@@ -1,10 +1,10 @@
-"""How many of this project's files one batch, one lookup and one event enter.
+"""Counts how many of this project's files one batch, one lookup and one event enter.
 
 - call: a function of the three packages is called. Its caller is the nearest project function below it on the stack,
-  with or without library functions between them; there may be none. Not counted: calls while a module is imported,
+  with or without library functions in between; there may be none. Not counted are calls while a module is imported,
   class bodies, methods that `dataclass` generates (they have no file), and resumptions of generators and coroutines.
-  One of these counts when its body begins, and its caller is what runs it then.
-- entered: a file of which a function was called.
+  A generator or coroutine counts when its body begins, and its caller is the function that runs it then.
+- entered: a file one of whose functions was called.
 - re-entry: a call from another project file into a file that was entered before. Every such call counts, so the number
   grows with the rows; `re-entering calls, distinct` counts each pair of calling and called function once.
 
@@ -16,7 +16,7 @@ The runs are small and real, each in its own process:
 - event: the ASGI application. `subscribe` is from the request to the first event, `change` from the notification of a
   commit to the event sent, without the commit itself.
 
-"first" is the first of its kind in a process, where nothing is cached; the other one follows it.
+"first" is the first run of its kind in a process, when nothing is cached. The other run follows it.
 """
 
 import asyncio
@@ -46,10 +46,10 @@ FIRST_LANDING = 1_700_000_000
 PAGES = "bench_pages"  # the state, and the pipeline that feeds it
 FUNCTION_BEGINS = bytes([dis.opmap["RESUME"], 0])
 
-# Runs when Spark's Python daemon starts; the workers, which are forked from it, inherit its profile function.
+# Runs when Spark's Python daemon starts. The workers inherit its profile function, because they are forked from it.
 SITECUSTOMIZE = "from benchmarks.entered_files import trace_process\ntrace_process({calls!r})\n"
 
-# Caller and called, each `file:function`; the caller is empty if there is none in the project.
+# Caller and called function, each as `file:function`; the caller is empty if it is not in the project.
 Call = tuple[str, str]
 
 
@@ -61,7 +61,7 @@ class Tracer:
 
     @contextmanager
     def recording(self) -> Iterator[list[Call]]:
-        """Give a list that collects all calls in the block, in the threads that have this profile function."""
+        """Yield a list that collects all calls in the block, in the threads that have this profile function."""
         calls: list[Call] = []
         self._record = calls.append
         try:
@@ -79,9 +79,9 @@ class Tracer:
 
 
 def is_called(frame: FrameType) -> bool:
-    """Return whether a frame is a function's, not a module's or a class's, at the beginning of its body.
+    """Return whether a frame belongs to a function, not to a module or class, and is at the beginning of its body.
 
-    There it is at RESUME 0; a generator or coroutine that is resumed is at another RESUME (Python 3.11's dis).
+    A body begins at RESUME 0; a generator or coroutine that is resumed is at another RESUME (Python 3.11's dis).
     """
     code, at = frame.f_code, frame.f_lasti
     return bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_code[at : at + 2] == FUNCTION_BEGINS
@@ -178,7 +178,7 @@ def batches() -> dict[str, list[Call]]:
         def trace_each(writer: DataStreamWriter, run_batch: Callable[..., None]) -> DataStreamWriter:
             def run_traced(*batch: Any) -> None:
                 calls.write_text("")
-                sys.setprofile(tracer)  # of the thread in which Spark calls foreachBatch
+                sys.setprofile(tracer)  # here, because it applies to the thread in which Spark calls foreachBatch
                 with tracer.recording() as own:
                     run_batch(*batch)
                 driver.append(own)
@@ -259,7 +259,7 @@ async def _subscribe_twice(application: Any, key: str, pages: "_Pages", tracer: 
         with tracer.recording() as traces[f"event, subscribe{suffix}"]:
             stream = asyncio.create_task(client.subscribe())
             await client.next_event()
-        # Not traced. It blocks the event loop, which therefore gets the notification only afterwards.
+        # Not traced. The commit blocks the event loop, so the notification arrives only after it.
         pages.commit(["/home"])
         with tracer.recording() as traces[f"event, change{suffix}"]:
             await client.next_event()
@@ -269,7 +269,7 @@ async def _subscribe_twice(application: Any, key: str, pages: "_Pages", tracer: 
 
 
 class _Client:
-    """Subscribes to the state of the pages: calls the application as a server does."""
+    """Subscribes to the state of the pages, and calls the application in the same way as a server."""
 
     def __init__(self, application: Any, key: str) -> None:
         headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())]

@@ -1,4 +1,4 @@
-"""What a measurement depends on beside the code: the machine, its load, and the versions and settings of all parts."""
+"""Describes what a measurement depends on besides the code: the machine, its load, and all versions and settings."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ PACKAGES = {
     "redis client": "redis",
     "pyarrow": "pyarrow",
 }
-# Their changes are not part of what is measured.
+# Files that may differ from the commit, because they do not affect what is measured.
 WRITTEN = (":!docs/benchmarks.*", ":!docs/images/benchmarks")
 
 
@@ -39,7 +39,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return Tidegauge's commit, the versions of what it runs on, and of the servers the settings for durability."""
+    """Return Tidegauge's commit, the versions of what it runs on, and the servers' durability settings."""
     return {
         "Tidegauge": _commit(),
         "Python": platform.python_version(),

@@ -1,8 +1,9 @@
 """events: what a thousand idle clients of event streams cost, and how long a commit takes to reach them all.
 
-A real events process over an empty database; the clients are sockets in this process, which read nothing until a batch
-is committed. Resident memory is that of the worker, which holds the clients; the server's parent process adds little.
-Each round has a new process, database and clients; its time from commit to the last client is the median of 20 commits.
+It uses a real events process on an empty database. The clients are sockets in this process, which read nothing until a
+batch is committed. The memory is the resident memory of the worker, which holds the clients; the server's parent
+process adds little. Each round has a new process, database and clients, and its time from commit to the last client is
+the median of 20 commits.
 """
 
 import os

@@ -1,8 +1,8 @@
 """freshness: seconds from a file's arrival until a REST client sees its flights counted, with all processes running.
 
-Small files arrive at a jittered rate; a client asks for the totals every 10 ms. The flights pipeline feeds four states
-from them. The rounds alternate between the rates; a percentile is that of the files of all rounds, and its spread that
-of the rounds.
+Small files arrive at a jittered rate, and the flights pipeline feeds four states from them. A client asks for the
+totals every 10 ms. The rounds alternate between the rates. A percentile is computed over the files of all rounds, and
+its spread over the rounds.
 """
 
 import math
@@ -24,13 +24,13 @@ from benchmarks.live import Live, Lookup, live_flights
 from benchmarks.servers import database, database_url
 
 UNEQUAL = {
-    "limit_*": "No peers, but the limits that this project has set itself: 1 s for half of the files, 2 s for 99 %."
+    "limit_*": "Not peers, but limits that this project has set itself: 1 s for half of the files, 2 s for 99 %."
 }
 SEEDS = "the flights of file n: n, from 0; the pauses of a round: its first file"
 
 ROUNDS = 5
 EVENTS = 3_000  # at each pace, in files of 20
-WARM_UP = 40  # files before those that count, each written when the one before it has been seen
+WARM_UP = 40  # files that are not counted, each written after the previous one has been seen
 PACES = {"every_second": 1.0, "five_a_second": 0.2}  # seconds between two files, plus or minus half
 POLL_SECONDS = 0.01
 SEEN_WITHIN_SECONDS = 120.0  # after the last file was written, Spark's start included
@@ -132,7 +132,7 @@ def _cases(pace: str, by_round: list[list[Journey]]) -> Iterator[Case]:
 
 
 def _percentile(seconds: list[float], percent: int) -> float:
-    """Return the smallest time that so many percent of them do not exceed."""
+    """Return the smallest time that at least `percent` percent of the times do not exceed."""
     return sorted(seconds)[math.ceil(percent / 100 * len(seconds)) - 1]
 
 
@@ -148,7 +148,7 @@ def _parts(pace: str, journeys: list[Journey]) -> Iterator[Case]:
 
 def _spark_parts(conn: psycopg.Connection, pace: str, by_round: list[list[Journey]]) -> Iterator[Case]:
     """Yield the parts of the same triggers as Spark reports them; `addBatch` is the part that runs our code."""
-    # Rounding must not exclude the first batch of a round.
+    # Widened by 1 ms, so that rounding does not exclude the first or last batch of a round.
     spans = [(journeys[0].began - 0.001, journeys[-1].began + 0.001) for journeys in by_round]
     parts = conn.execute(
         "SELECT part, percentile_cont(0.5) WITHIN GROUP (ORDER BY ms::float8), count(*) "

@@ -1,4 +1,4 @@
-"""generic: the generic path, which folds in Python what SQL cannot, compared with the SQL path on the same rows.
+"""generic: the generic path, which folds in Python what SQL cannot fold, compared with the SQL path on the same rows.
 
 A batch has 100,000 of 300,000 keys, all of which exist, in key order.
 """
@@ -22,7 +22,7 @@ SEEDS = "the keys and counts of round n: n, from 0, the warm-up"
 
 
 class CountInPython(Count):
-    """A count like a user's own aggregator, without an SQL fold."""
+    """A count without an SQL fold, like a user's own aggregator."""
 
     fold_sql = {}  # noqa: RUF012
 

@@ -1,6 +1,6 @@
-"""An HTTP client that is not the bottleneck: a few persistent connections, each sending the next request at once.
+"""An HTTP client that is not the bottleneck: a few persistent connections, each sending its next request immediately.
 
-Sockets without a library, because Python's HTTP clients take about as long for a request as the server does.
+It uses plain sockets, because Python's HTTP clients take about as long for a request as the server does.
 """
 
 import selectors
@@ -21,7 +21,7 @@ class Response:
 
 
 class Connection:
-    """One persistent connection. send: a request. receive: reads until its response is complete."""
+    """One persistent connection, with one request at a time."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -33,7 +33,7 @@ class Connection:
         self.socket.sendall(request)
 
     def receive(self) -> bytes | None:
-        """Return the complete response as received, None while it is incomplete. Raises ConnectionError."""
+        """Read once; return the response if it is complete, else None. Raises ConnectionError."""
         more = self.socket.recv(READ_BYTES)
         if not more:
             raise ConnectionError("the server closed the connection")
@@ -56,7 +56,7 @@ def request_once(port: int, request: bytes) -> Response:
 
 
 def request_all(port: int, requests: Sequence[bytes], count: int, status: int, connections: int) -> int:
-    """Send `count` requests, taking `requests` in turn; return the count. Raises RuntimeError for another status."""
+    """Send `count` requests, using `requests` in turn; return the count. Raises RuntimeError for another status."""
     expected = b"HTTP/1.1 %d " % status
     turn = cycle(requests)
     with selectors.DefaultSelector() as selector:

@@ -1,12 +1,12 @@
 """ingest: events per second through a whole pipeline, compared with Spark without a sink, its state store, and a loop.
 
 All cases read the same files in the same session, one file per batch, and do the same group-by; a batch's time includes
-Spark's bookkeeping. `tidegauge` is the driver as users run it; `noop` discards the result, so it is the upper limit;
-`rocksdb` is Spark's own streaming aggregate, which is exact too, in its own store; `executemany` is the usual
-hand-written upsert, and counts replays twice.
+Spark's bookkeeping. `tidegauge` is the driver as users run it. `noop` discards the result, so it is the upper limit.
+`rocksdb` is Spark's own streaming aggregate, which is also exact, in Spark's own store. `executemany` is the usual
+hand-written upsert, which counts replays twice.
 
-The checkpoints of the three references are written as Spark does by default, which takes longer than with the setting
-of Tidegauge's sessions.
+The checkpoints of the three references are written with Spark's default setting, which takes longer than the setting of
+Tidegauge's sessions.
 """
 
 import tempfile
@@ -34,16 +34,16 @@ from tidegauge.state_backends import BatchLedger
 
 UNEQUAL = {
     "noop": (
-        "It discards the result, so it is a limit and no peer: no key is read or written, and no batch is begun or "
-        "committed in a ledger."
+        "It discards the result, so it is a limit and not a peer: no key is read or written, and no ledger has the "
+        "batch."
     ),
     "rocksdb": (
         "Its state is on the local disk of the machine that runs the tasks, and in the checkpoint, where no other "
-        "program looks it up; the updated rows are discarded."
+        "program can look it up. The updated rows are discarded."
     ),
     "executemany": (
-        "It keeps one version of a row, without the batch's id. The driver collects the rows and writes them over one "
-        "connection, into a table with default settings."
+        "It keeps one version of each row, without the batch's id. The driver collects the rows and writes them over "
+        "one connection into a table with default settings."
     ),
 }
 SEEDS = "the sales of file n: n, from 0"
@@ -105,14 +105,14 @@ def run(events: int = EVENTS, rounds: int = ROUNDS) -> Iterable[Case]:
                 _round(spark, sales, number, runs)
         finally:
             spark.stop()
-    # Ratios batch by batch: batch n is the same file in every case.
+    # Ratios are taken batch by batch, because batch n is the same file in every case.
     yield from compared({name: each.rates(per_batch) for name, each in runs.items()}, "events/s", REFERENCES)
     yield from _profile("tidegauge", runs["tidegauge"])
     yield from _profile("noop", runs["noop"])
 
 
 def _round(spark: SparkSession, sales: Input, number: int, runs: dict[str, Runs]) -> None:
-    """Run each case once. Every round starts with another case, because each affects the next one."""
+    """Run each case once. Every round starts with another case, because a case affects the one after it."""
     names = list(CASES)
     first = number % len(names)
     for name in names[first:] + names[:first]:
@@ -153,7 +153,7 @@ def _executemany(spark: SparkSession, sales: Input, checkpoint: Path) -> None:
         _check(conn, "by_hand", sales.totals)
 
 
-# tidegauge runs directly after its main reference.
+# tidegauge runs directly after its main reference, so that the machine is in the same state for both.
 CASES: dict[str, Callable[[SparkSession, Input, Path], None]] = {
     "noop": _noop,
     "tidegauge": _tidegauge,
@@ -173,7 +173,7 @@ def _upsert_by_hand(conn: psycopg.Connection, batch: DataFrame, batch_id: int) -
 
 
 def drain(writer: DataStreamWriter, checkpoint: Path) -> None:
-    """Run a query until the input is processed, as the driver does with `once`; its checkpoint as Spark comes."""
+    """Run a query until all input is processed, as the driver does with `once`, with Spark's default file manager."""
     conf = SparkSession.active().conf
     ours = conf.get(FILE_MANAGER)
     conf.unset(FILE_MANAGER)

@@ -1,4 +1,4 @@
-"""The input of whole pipelines: sales in Parquet files, and small files of flights.
+"""Writes the input of whole pipelines: sales in Parquet files, and small files of flights.
 
 A few shops have most of the sales (Zipf, exponent 1.2), so a batch of 500,000 has about 67,000 of 300,000 shops.
 """
@@ -55,7 +55,7 @@ def flights_file(number: int) -> str:
 
 
 def lay_out_flights(folder: Path, flights: int, files: int) -> None:
-    """Write JSON lines files of so many flights each, in the order of their times; the same numbers give the same."""
+    """Write `files` JSON lines files of `flights` flights, with increasing times; the same numbers give the same."""
     for number in range(files):
         chance = random.Random(number)
         lines = [json.dumps(flight(chance)) + "\n" for _ in range(min(flights, DISTINCT))]
@@ -69,7 +69,7 @@ def lay_out_flights(folder: Path, flights: int, files: int) -> None:
 def _sales(seed: int, count: int) -> pa.Table:
     chance = random.Random(seed)
     names, weights = _shops()
-    # Quarters, whose sum is exact in floating point, in any order.
+    # Quarters, because their sum is exact in floating point, in any order.
     prices = [quarters / 4 for quarters in chance.choices(range(1, 400), k=count)]
     return pa.table({"shop": chance.choices(names, cum_weights=weights, k=count), "x": prices})
 

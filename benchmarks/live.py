@@ -1,4 +1,4 @@
-"""A running system for benchmarks that measure it from outside: a web server, a driver, a client."""
+"""Runs a web server and a driver for benchmarks that measure them from outside, and a client that polls."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ from tidegauge.webapp.commands.management.child_process import Child
 from tidegauge.webapp.serving import granian_options
 
 HEALTHY_WITHIN_SECONDS = 60.0
-FILES_PER_BATCH = 100  # so that waiting files do not need a batch each
+FILES_PER_BATCH = 100  # so that files that have to wait share a batch
 KEY_OPTIONS = ["--scope", "read", "--scope", "maintain", "--rate", "6000000"]
 MANAGE = [sys.executable, str(REPOSITORY / "manage.py")]
 
@@ -42,17 +42,17 @@ class Live:
 
 @contextmanager
 def live_flights(dsn: str, root: Path) -> Iterator[Live]:
-    """Run the web server and the flights pipeline on an empty database; both end with the block.
+    """Run the web server and the flights pipeline on an empty database until the block ends.
 
     root: a folder for input, checkpoint and logs.
     """
     environ = {"DATABASE_URL": dsn, "TIDEGAUGE_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
     folder, port = root / "input", free_port()
     folder.mkdir()
-    # Through the environment, because all users of the machine can read arguments.
+    # Passed through the environment, because all users of the machine can read arguments.
     with patch.dict(os.environ, environ):
         subprocess.run([*MANAGE, "migrate", "--verbosity", "0"], check=True)
-        # A rate limit that is checked and never reached.
+        # The rate limit is high, so that it is checked but never reached.
         command = [*MANAGE, "create_api_key", "benchmark", *KEY_OPTIONS]
         key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
         web = Child("web", _web(port), root / "web.log")
@@ -77,7 +77,7 @@ class Lookup:
         self._value = 0
 
     def value(self) -> int:
-        """Return the committed value, 0 before there is one. Raises RuntimeError for an error response."""
+        """Return the committed value; 0 if there is none yet. Raises RuntimeError for an error response."""
         self._conn.request("POST", self._path, body='{"keys": [[]]}', headers=self._headers)
         response = self._conn.getresponse()
         body = response.read()

@@ -1,8 +1,8 @@
 """lookup: 100 keys over HTTP, compared with a bare Django view that runs the same statement, and with pgbench.
 
-The lookup has an API key, its rate limit in Redis, the log, the metrics and all middleware. Both are served by granian,
-ours as it is deployed and the bare view as WSGI without a front, and measured in turn. A poll is a lookup whose client
-has the result already: a 304.
+The lookup includes an API key, its rate limit in Redis, the log, the metrics and all middleware. Both run on granian,
+ours as it is deployed and the bare view as WSGI without a front, and are measured in turn. A poll is a lookup whose
+client already has the result, so the answer is a 304.
 """
 
 import json
@@ -33,16 +33,16 @@ from tidegauge.state_backends import StateReader
 UNEQUAL = {
     "bare_django": (
         "A route and a view with the same statement, and nothing else: no middleware, authentication, rate limit, "
-        "validation, log line or metrics. It sends what PostgreSQL returns as it is."
+        "validation, log line or metrics. It sends PostgreSQL's result unchanged."
     ),
-    "pgbench": "The database alone: the same statement, prepared, without HTTP, from a client written in C.",
+    "pgbench": "Only the database: the same statement, prepared, without HTTP, from a client written in C.",
 }
 SEEDS = "the keys of body n: n, from 0; the rows of the state: 0"
 
 REQUESTS = 1_500  # per case and round, about two seconds
 POLLS_ALONE = 500
 WSGI = ["--interface", "wsgi", "--blocking-threads", "32"]
-# Sum and count of the durations that the process itself has measured for this route.
+# The sum and the count of the durations that the process has measured for this route.
 SERVER_SECONDS = re.compile(r'^tidegauge_http_request_seconds_(sum|count)\{route="lookup:query"\} (\S+)$', re.MULTILINE)
 
 
@@ -73,10 +73,10 @@ def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterable[Case]:
 
 
 def _statement(program: str, conn: psycopg.Connection, requests: int) -> Work:
-    """Return the work of pgbench: the statement with the keys of each body."""
+    """Return the work for pgbench: the statement with the keys of each body."""
     arrays = {f"keys{seed}": f"{{{','.join(shops_asked(seed))}}}" for seed in range(BODIES)}
     alone, scripts = Pgbench(program, conn, CONNECTIONS, arrays), [_script(name) for name in arrays]
-    # More, as each connection prepares each script at first.
+    # More requests, because each connection first prepares each script.
     return lambda _: alone.run(scripts, 4 * requests)
 
 
@@ -96,9 +96,9 @@ def _check_equal(real: int, lookups: Sequence[bytes], bare: int, plain: Sequence
 
 
 def _server_times(port: int, requests: Mapping[str, tuple[list[bytes], int]], rounds: int) -> Iterator[Case]:
-    """Yield the time of a request within the process; one client, so that no request waits for the interpreter.
+    """Yield the time of a request within the process, with one client, so that no request waits for the interpreter.
 
-    requests: name to the requests and the status of their responses.
+    requests: by name, the requests and the status of their responses.
     """
     times: dict[str, list[float]] = {name: [] for name in requests}
     for _ in range(rounds + 1):

@@ -1,9 +1,10 @@
-"""states: a batch of one pipeline that feeds 1, 10 and 100 states, small and large, and what it holds of the database.
+"""states: a small and a large batch of a pipeline with 1, 10 and 100 states, and the connections and locks it needs.
 
-There is a driver for each number of states, in a process of its own on all cores of this machine. In each round each
-driver in turn gets the same files of flights, one file per batch, while the others are idle. The states differ in key
-and measure: each of ten keys with each of ten measures. A figure is the time of a trigger, with Spark's bookkeeping.
-Connections and locks are the most that a sample every 20 ms has seen; the server's limits for both are the defaults.
+There is a driver for each number of states, each in a separate process on all cores of this machine. In each round
+every driver in turn gets the same files of flights, one file per batch, while the others are idle. The states differ in
+key and measure: each of ten keys with each of ten measures. A figure is the time of a trigger, with Spark's
+bookkeeping. Connections and locks are the largest numbers seen in a sample every 20 ms; the server has the default
+limits for both.
 """
 
 import threading
@@ -24,15 +25,15 @@ from tidegauge.state_backends import Count, Max, Mean, Min, StateSpec, Sum
 from tidegauge.state_backends.protocols import Aggregator
 
 UNEQUAL = {
-    "states_1_*": "One state groups each batch once. A hundred states group it a hundred times, write a hundred times "
-    "as many keys or so, and are fed in several jobs, as at most 32 states are written at once."
+    "states_1_*": "One state groups each batch once. A hundred states group it a hundred times, write about a hundred "
+    "times as many keys, and are fed in several jobs, because at most 32 states are written at once."
 }
 SEEDS = "the flights of file n of a round: n, from 0"
 
 STATES = (1, 10, 100)
 SIZES = (20, 100_000)  # events of a batch
 FILES = 2  # of each pipeline and round
-WARM_UP = 2  # rounds at each size; the first batch of another size is planned for the size before
+WARM_UP = 2  # rounds at each size, because the first batch of a new size is still planned for the previous size
 ROUNDS = 5
 SAMPLE_SECONDS = 0.02
 
@@ -48,8 +49,8 @@ MEASURES: list[Aggregator] = [
     Min("dep_delay"), Max("dep_delay"), Min("arr_delay"), Max("arr_delay"),
 ]  # fmt: skip
 
-# Connections of a pipeline, locks of one of them, and locks of all. A lock that the server keeps in the process of its
-# connection (`fastpath`) takes no place in the table of locks, which max_locks_per_transaction limits.
+# The connections of a pipeline, and the most locks of one of them. Locks by `fastpath` are left out, because they take
+# no place in the table of locks, which max_locks_per_transaction limits.
 HELD = """
     SELECT count(*), coalesce(max(locks), 0)::int FROM (
         SELECT (SELECT count(*) FROM pg_locks l WHERE l.pid = a.pid AND NOT l.fastpath) AS locks
@@ -60,7 +61,7 @@ HELD = """
 
 
 def run(events: int = 0, rounds: int = ROUNDS) -> Iterator[Case]:
-    """Yield the cases. events: of a batch, for a run of one size."""
+    """Yield the cases. events: the size of a batch, to measure only that size."""
     names = [f"states_{count}" for count in STATES]
     with running(names, "benchmarks.many_states") as drivers:
         for size in (events,) if events else SIZES:
@@ -68,7 +69,7 @@ def run(events: int = 0, rounds: int = ROUNDS) -> Iterator[Case]:
 
 
 def pipeline(name: str, folder: Path) -> Pipeline:
-    """Return the pipeline of as many states as its name says."""
+    """Return the pipeline with as many states as its name says."""
     count = int(name.removeprefix("states_"))
     departures = Stream.read(JsonFiles(folder, schema=FLIGHT, files_per_batch=1))
     groups = [departures.group_by(*KEYS[number % len(KEYS)]) for number in range(count)]
@@ -101,7 +102,7 @@ def _size(drivers: Drivers, names: list[str], size: int, rounds: int) -> Iterato
 
 @contextmanager
 def _sampled(url: str, pipeline: str, held: dict[str, tuple[int, int]]) -> Iterator[None]:
-    """Keep the most connections and locks of a pipeline while the block runs."""
+    """Record the largest numbers of connections and locks of a pipeline while the block runs."""
     done = threading.Event()
 
     def sample() -> None:

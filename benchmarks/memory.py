@@ -1,12 +1,12 @@
-"""memory: of each process, at rest and under load.
+"""memory: the memory of each process, at rest and under load.
 
-A web server with one worker, an events server, a Celery worker with its schedule, and the flights driver run as the
-Procfile has them, on an empty database. At rest: after some batches and requests, while nothing comes. Under load: a
-file of flights arrives every half second, two clients look up keys, and compactions are requested. A figure is the
-proportional set size (PSS) of the largest process of its kind, in MB of 1,000,000 bytes: pages that several processes
-share count in equal parts. `private` is what no other process shares (USS); the rest of a PostgreSQL backend is mostly
-shared buffers. Each figure is the median of samples a second apart. Java's heap grows up to its limit, 1 GB by default,
-so a longer run has more of it.
+A web server with one worker, an events server, a Celery worker with its schedule, and the flights driver run as in the
+Procfile, on an empty database. At rest: after some batches and requests, while no input arrives. Under load: a file of
+flights arrives every half second, two clients look up keys, and compactions are requested. A figure is the proportional
+set size (PSS) of the largest process of its kind, in MB of 1,000,000 bytes: a page that several processes share counts
+for each of them in equal parts. `private` is the memory that is not shared (USS); the rest of a PostgreSQL backend is
+mostly shared buffers. Each figure is the median of samples a second apart. Java's heap grows up to its limit, 1 GB by
+default, so it is larger in a longer run.
 """
 
 import json
@@ -46,7 +46,7 @@ KEY = ["ATL", "AA"]
 
 
 class Memory(NamedTuple):
-    """Of one process, in bytes. private: what it does not share."""
+    """The memory of one process, in bytes. private: the part that no other process shares."""
 
     proportional: int
     private: int
@@ -56,7 +56,7 @@ Figures = dict[str, Memory]
 
 
 def run(events: int = EVENTS, rounds: int = SAMPLES) -> Iterator[Case]:
-    """Yield the cases. events: of a file and batch. rounds: samples."""
+    """Yield the cases. events: per file and batch. rounds: the number of samples."""
     with database() as conn, redis_client(), tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as folder:
         url, root = database_url(conn), Path(folder)
         with live_flights(url, root) as live, _other_processes(url, root) as others:
@@ -134,7 +134,7 @@ def _measured(conn: psycopg.Connection, children: list[Child]) -> Figures:
     return figures
 
 
-# Connections of this database by what opened them; a task's name has the state and the txid behind the pipeline's.
+# The connections of this database, by what opened them. A task's name has state and txid after the pipeline's name.
 BACKENDS = """
     SELECT pid, CASE WHEN application_name ~ '^tidegauge flights \\w+ \\d+$' THEN 'task'
                      WHEN application_name LIKE 'tidegauge flights%' THEN 'driver' ELSE 'web_and_worker' END
@@ -149,7 +149,7 @@ def _keep_largest(figures: Figures, kind: str, process: psutil.Process) -> None:
 
 
 def _kind(child: str, parent: psutil.Process, process: psutil.Process) -> str:
-    """Return which kind of process this is: of the driver Python, Java, or a Python worker of Spark."""
+    """Return the kind of a process; a driver's are Python, Java, and the Python workers of Spark."""
     if process == parent:
         return f"{child}_python" if child == "pipeline" else f"{child}_parent"
     if child != "pipeline":
@@ -186,7 +186,7 @@ def _compact(live: Live) -> None:
 
 @contextmanager
 def _repeated(do: Callable[[], None], pause: float) -> Iterator[None]:
-    """Do something again and again beside the block; an error ends it and is raised behind the block."""
+    """Repeat something in a thread while the block runs. An error ends it, and is raised after the block."""
     done, errors = threading.Event(), list[BaseException]()
 
     def repeat() -> None:

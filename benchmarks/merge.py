@@ -1,4 +1,4 @@
-"""merge: the cost of exactly-once. The opaque merge compared with a plain upsert of the same rows, which counts
+"""merge: the cost of exactly-once. The opaque merge is compared with a plain upsert of the same rows, which counts
 replays twice.
 
 The plain upsert runs on a table with default settings, and on one with our fill factor. A batch has 100,000 of 300,000
@@ -25,14 +25,14 @@ from tidegauge.state_backends.spec.table import StateTable
 
 UNEQUAL = {
     "plain_upsert": (
-        "It keeps one version of a row, without the batch's id and time, and so writes fewer columns. Its pages are "
-        "full, so most of its updates write the index, too. It makes its temporary table for each batch, where the "
-        "merge's stays in the session."
+        "It keeps one version of each row, without the batch's id and time, and so writes fewer columns. Its pages are "
+        "full, so most updates also write the index. It creates its temporary table in each batch, while the merge "
+        "keeps one for the session."
     ),
-    "plain_upsert_tuned": "As above, but its pages have the same room for new versions as the state's.",
+    "plain_upsert_tuned": "The same, but its pages have as much room for new versions as those of the state.",
     "pgbench": (
-        "The database alone: the merge's statement over the same rows, in a table already, so without COPY. Each round "
-        "has a new connection."
+        "Only the database: the merge's statement over the same rows, which are already in a table, so without COPY. "
+        "Each round has a new connection."
     ),
 }
 SEEDS = "the keys and counts of round n: n, from 0, the warm-up"
@@ -72,7 +72,7 @@ def merge(conn: psycopg.Connection, spec: StateSpec, rows: pa.RecordBatch, txid:
 
 
 def upsert(conn: psycopg.Connection, table: str, rows: pa.RecordBatch) -> int:
-    """Upsert rows, with the same COPY as the merge so that only the statement differs."""
+    """Upsert rows, with the same COPY as the merge, so that only the statement differs."""
     with conn.transaction(), conn.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT * FROM {table} WITH NO DATA")
         _copy(cursor, "incoming", rows)
@@ -84,7 +84,7 @@ def upsert(conn: psycopg.Connection, table: str, rows: pa.RecordBatch) -> int:
 
 
 def _statement(program: str, conn: psycopg.Connection, txids: Iterator[int], rounds: int) -> Work:
-    """Return the work of pgbench: the merge's statement, over the rows of a round in a table of their own."""
+    """Return the work for pgbench: the merge's statement over the rows of a round, which have their own table."""
     for number in range(rounds + 1):
         conn.execute(f"CREATE UNLOGGED TABLE rows_{number} AS SELECT * FROM plain_upsert WITH NO DATA")
         with conn.cursor() as cursor:

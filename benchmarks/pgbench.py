@@ -1,4 +1,4 @@
-"""Statements without our code: pgbench, PostgreSQL's own client in C, runs them over a few connections."""
+"""Runs statements without our code: with pgbench, PostgreSQL's own client in C, over a few connections."""
 
 import os
 import re
@@ -32,7 +32,7 @@ class Pgbench:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, scripts: Sequence[str], count: int) -> Timed:
-        """Run about `count` transactions, each one of the scripts by chance, prepared."""
+        """Run about `count` transactions with prepared statements; each runs one of the scripts at random."""
         each = max(count // self.clients, 1)
         command = [self.program, "--no-vacuum", "--protocol=prepared", "--jobs=1", f"--client={self.clients}"]
         command += [f"--define={name}={value}" for name, value in self.variables.items()]
@@ -48,9 +48,9 @@ class Pgbench:
         return Timed(each * self.clients, each * self.clients / float(rate))
 
     def _login(self) -> dict[str, str]:
-        """Return libpq's variables, with the session's options that tasks have, too.
+        """Return libpq's variables, with the session options that tasks use as well.
 
-        Not as arguments, because all users of the machine can read those.
+        Variables and not arguments, because all users of the machine can read arguments.
         """
         url = database_url(self.conn)
         parts = conninfo_to_dict(url) | {"options": session_options(url)}
@@ -62,5 +62,5 @@ def pgbench_program() -> str | None:
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/pgbench"))
     found = shutil.which("pgbench") or (str(installed[-1]) if installed else None)
     if found is None:
-        print("pgbench is not installed, so there is no figure of the database alone", file=sys.stderr)
+        print("pgbench is not installed, so there is no figure for only the database", file=sys.stderr)
     return found

@@ -1,11 +1,11 @@
 """pipelines: 1, 2, 4 and 8 pipelines at the same time on one PostgreSQL server and one machine.
 
-Each pipeline has a driver in a process of its own, as users run it, with Java and Python workers of its own, on all
-cores of this machine; state, ledger row and checkpoint are its own, the database is shared. All drivers run throughout.
-In each round the first 1, 2, .. of them get the same number of files of flights at the same moment, one file per batch.
-The rates are those of all events until the last batch is committed, the times those of single triggers.
-`without_spark` are as many processes that begin, merge and commit batches of ready partial aggregates
-one after the other: what ledger and server do when Spark needs no processor.
+Each pipeline has its own driver process, as users run it, with its own Java and Python workers, on all cores of this
+machine. Each has its own state, ledger row and checkpoint; the database is shared. All drivers run throughout. In each
+round the first 1, 2, .. of them get the same number of files of flights at the same time, one file per batch. A rate
+counts all events until the last batch is committed; a time is that of a single trigger. `without_spark` uses the same
+number of processes, each of which begins, merges and commits batches of prepared partial aggregates in a loop. It shows
+what ledger and server can do when Spark needs no processor.
 """
 
 import multiprocessing
@@ -32,8 +32,8 @@ from tidegauge.state_backends import BatchLedger, Catalog, PostgresBackingMap
 from tidegauge.state_backends.ledger.batch import lock_fence
 
 UNEQUAL = {
-    "*1_pipeline*": "One pipeline has the whole machine. More of them share its cores with each other, and so does "
-    "PostgreSQL: where all cores are busy the sum of the rates cannot grow, and each batch waits."
+    "*1_pipeline*": "One pipeline has the whole machine. Several pipelines share its cores with each other and with "
+    "PostgreSQL. When all cores are busy, the sum of the rates cannot grow, and each batch waits."
 }
 SEEDS = "the flights of file n of a round: n, from 0; the keys of batch n of a merge: n modulo 4"
 
@@ -44,7 +44,7 @@ WARM_UP, ROUNDS = 3, 5
 
 
 def run(events: int = EVENTS, rounds: int = ROUNDS) -> Iterator[Case]:
-    """Yield the cases. events: of a file and batch."""
+    """Yield the cases. events: per file and batch."""
     yield from _with_drivers(events, rounds)
     yield from _without_spark(rounds)
 
@@ -91,7 +91,7 @@ def _without_spark(rounds: int) -> Iterator[Case]:
 
 
 def _merge_at_once(writers: list[Pool]) -> float:
-    """Let each process merge its batches; return the rate of all keys."""
+    """Let all processes merge their batches at once; return the rate of all keys together."""
     started = time.monotonic()
     for result in [writer.apply_async(merge_batches) for writer in writers]:
         result.get()
@@ -100,7 +100,7 @@ def _merge_at_once(writers: list[Pool]) -> float:
 
 @dataclass
 class Writer:
-    """What a process merges with: its connection, ledger and state."""
+    """The connection, ledger and state that a process merges with."""
 
     conn: psycopg.Connection
     ledger: BatchLedger
@@ -118,7 +118,7 @@ class Writer:
         self.ledger.commit(opened)
 
 
-_writers: list[Writer] = []  # the one of this process
+_writers: list[Writer] = []  # has only the writer of this process
 
 
 def _acquire(url: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""redis: the merge into Redis, a script on the server, compared with pipelined HSETs of the same fields.
+"""redis: the merge into Redis, which is a script on the server, compared with pipelined HSETs of the same fields.
 
 A batch has 100,000 of 300,000 keys, all of which exist, in key order.
 """
@@ -16,8 +16,8 @@ from tidegauge.state_backends import RedisBackingMap
 
 UNEQUAL = {
     "pipelined_hset": (
-        "It overwrites two fields and reads nothing: it neither adds to what is stored nor keeps a previous version. "
-        "It encodes dicts, as a user's program would; the merge encodes columns."
+        "It overwrites two fields and reads nothing: it does not add to the stored values and keeps no previous "
+        "version. It encodes dicts, as a user's program would, while the merge encodes columns."
     )
 }
 SEEDS = "the keys and counts of round n: n, from 0, the warm-up"

@@ -1,8 +1,8 @@
-"""The benchmarks by name, and what the module of each says of itself.
+"""The benchmarks by name, and the description that each module gives.
 
 A module has `run`, whose parameters are the benchmark's options, a docstring that says what is measured, SEEDS, and
-UNEQUAL: for each reference, what differs between the pair beside what is compared. A pattern such as `limit_*` is for
-several references. VERSIONS, if it is there, has the versions of a peer.
+UNEQUAL: for each reference, how the two differ apart from what is compared. A pattern such as `limit_*` covers several
+references. VERSIONS is optional and has the versions of a peer.
 """
 
 import inspect
@@ -47,7 +47,7 @@ class Benchmark:
 
     @property
     def unequal(self) -> Mapping[str, str]:
-        """Return what is unequal, by reference or pattern."""
+        """Return how the references differ from the cases, by reference or pattern."""
         return getattr(self.module, "UNEQUAL", {})
 
     @property
@@ -56,7 +56,7 @@ class Benchmark:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Return the versions of what no other benchmark runs on."""
+        """Return the versions of software that only this benchmark uses."""
         return getattr(self.module, "VERSIONS", {})
 
     @property
@@ -65,7 +65,7 @@ class Benchmark:
         return {name: each.default for name, each in inspect.signature(self.module.run).parameters.items()}
 
     def run(self, given: Mapping[str, int]) -> Iterator[Case]:
-        """Yield the cases. given: options, of which others than the benchmark's are ignored."""
+        """Yield the cases. given: options; those that the benchmark does not have are ignored."""
         yield from self.module.run(**{name: value for name, value in given.items() if name in self.options})
 
     def says_what_is_unequal_to(self, reference: str) -> bool:
@@ -92,7 +92,7 @@ _MODULES = {
     "abuse": abuse,
     "events": event_streams,
 }
-# Those that need an environment of their own, and run only if they are named.
+# Benchmarks that need a separate environment, and therefore run only if they are named.
 _PEERS = {"feast": feast_lookup, "trident": trident_batches}
 BENCHMARKS = {name: Benchmark(name, module) for name, module in {**_MODULES, **_PEERS}.items()}
 ALL = list(_MODULES)

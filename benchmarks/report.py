@@ -1,7 +1,7 @@
 """Write docs/benchmarks.md and its charts from docs/benchmarks.json: `python -m benchmarks.report`.
 
-The same results give the same page, to the byte. What a benchmark measures, and what is unequal between a case and its
-reference, is what its module says.
+The same results give the same page, byte for byte. The module of a benchmark says what it measures, and how a case and
+its reference differ apart from that.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,21 +24,21 @@ INTRODUCTION = """\
 Each benchmark compares Tidegauge with a limit or a peer **in one run**: cases take turns, round by round, so that a
 busy machine affects all of them alike. Use the ratios; rates on your own machine will differ.
 
-- A **ratio** is a case's figure divided by the reference's in the same round. Tables and bars have the median of the
+- A **ratio** is a case's figure divided by the reference's in the same round. Tables and bars show the median of the
   rounds; the line across a bar's end covers half of the rounds, from the lower to the upper quartile.
-- **Spread**: half of the rounds lie within so many percent of the median.
-- **Rounds**: how many measurements a median is of. Of whole pipelines, each batch after the warm-up is one.
+- **Spread**: half of the rounds lie within this many percent of the median.
+- **Rounds**: the number of measurements behind a median. For whole pipelines, each batch after the warm-up is one.
 
-`make bench` runs all of them and writes this page; `make bench ARGS="lookup ingest"` runs some, and replaces only their
-results. `ARGS="--rounds 5 --keys 1000000"` makes a run shorter, and the results say so. To run one without writing
-anything: `.venv/bin/python -m benchmarks lookup`.
+`make bench` runs all benchmarks and writes this page. `make bench ARGS="lookup ingest"` runs two of them and replaces
+only their results. `ARGS="--rounds 5 --keys 1000000"` makes a run shorter, and the results say so. To run a benchmark
+without writing anything: `.venv/bin/python -m benchmarks lookup`.
 
-Two peers have an environment of their own, in `.tidegauge/peers`, and run only if they are named: Feast, which
-`.venv/bin/python -m benchmarks.peers feast` installs, and Storm Trident, which `.venv/bin/python -m benchmarks.peers
-trident` compiles with Maven and a JDK. Then: `make bench ARGS="feast trident"`.
+Two peers need separate environments in `.tidegauge/peers`, and run only if they are named. Install Feast with
+`.venv/bin/python -m benchmarks.peers feast`, and compile Storm Trident, which takes Maven and a JDK, with
+`.venv/bin/python -m benchmarks.peers trident`. Then run `make bench ARGS="feast trident"`.
 """
 
-# Kind of a chart to what its note says; a rate's unit ends in "/s".
+# The note of each kind of chart. A rate's unit ends in "/s".
 NOTES = {
     "rates": "rate, divided by that of {}; right of the line is faster",
     "times": "time, divided by that of {}; left of the line is faster",
@@ -82,9 +82,9 @@ def _section(name: str, section: Section) -> str:
 
 
 def _charts(name: str, section: Section) -> dict[Path, tuple[str, str]]:
-    """Return path to alternative text and SVG, for each kind of unit that has ratios."""
+    """Return alternative text and SVG by path, for each kind of unit that has ratios."""
     references = [*BENCHMARKS[name].unequal]
-    # If there is one reference, the note says it, and not each label.
+    # A single reference is named in the note instead of in each label.
     of, label = (references[0], "{}") if len(references) == 1 else ("the reference", "{} / {}")
     bars: dict[str, list[Bar]] = {}
     for case in _compared(section.cases):
@@ -102,7 +102,7 @@ def _alternative(kind: str, of: str, bars: Iterable[Bar]) -> str:
 
 
 def _compared(cases: Iterable[Case]) -> list[Case]:
-    """Return the cases that are compared and are no reference of others."""
+    """Return the cases that are compared and are not a reference of others."""
     every = list(cases)
     references = {reference for case in every for reference in case.ratio}
     return [case for case in every if case.ratio and case.name not in references]
@@ -115,7 +115,7 @@ def _kind(unit: str) -> str:
 
 
 def _tables(section: Section) -> Iterator[str]:
-    """Yield the table of what is compared, and that of the other figures, which is collapsed if there are both."""
+    """Yield the table of compared figures, and the table of the others, which is collapsed if there are both."""
     references = {reference for case in section.cases for reference in case.ratio}
     compared = [case for case in section.cases if case.ratio or case.name in references]
     others = [case for case in section.cases if case not in compared]
@@ -151,7 +151,7 @@ def _run(name: str, section: Section) -> str:
 
 
 def _environments(measured: Mapping[str, Section]) -> str:
-    """Return the machines and versions, each with the benchmarks that it is of."""
+    """Return the machines and versions, each with the benchmarks that were run on it."""
     names: dict[str, list[str]] = {}
     for name, section in measured.items():
         names.setdefault(_environment(section), []).append(name)

@@ -12,7 +12,7 @@ SALES = StateSpec("bench_sales", key={"shop": "text"}, measures={"n": Count(), "
 KEYS, ALL_KEYS = 100_000, 300_000
 
 
-@cache  # created once, at the latest in the warm-up round
+@cache  # so that creating the rows is not measured after the warm-up round
 def batch(seed: int) -> pa.RecordBatch:
     """Return partial aggregates as Spark sends them; the same seed gives the same keys."""
     chance = random.Random(seed)

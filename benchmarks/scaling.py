@@ -1,9 +1,9 @@
 """scaling: the same work on states of 1,000 to 10 million keys, and on partitioned ones.
 
 All states exist at once and every round measures each of them in turn, so that a noisy machine affects them alike. The
-ratios are to the state of 100,000 keys, the smallest that has all keys of a batch; the state of 1,000 keys gets batches
-of 1,000 keys and shows the constant cost of a batch. An export reads a state's first 500,000 rows as Python values, and
-once the whole of it; the rows of a small state come in one fetch.
+ratios are to the state of 100,000 keys, the smallest that has all keys of a batch. The state of 1,000 keys gets batches
+of 1,000 keys and shows the constant cost of a batch. An export reads the first 500,000 rows of a state as Python values
+in each round, and all rows once; the rows of a small state come in one fetch.
 """
 
 import random
@@ -26,9 +26,7 @@ from tidegauge.state_backends.ledger.batch import Batch, lock_fence
 from tidegauge.state_backends.maintenance import Step, compact, expire
 from tidegauge.state_backends.spec.table import StateTable
 
-UNEQUAL = {
-    "*_100000_keys": "The same state with fewer keys: a larger part of it is in the caches of processor and database."
-}
+UNEQUAL = {"*_100000_keys": "The same state with fewer keys, so more of it is in the caches of processor and database."}
 SEEDS = "the keys of a state's batches: its number of keys; the keys of lookups in round n: n"
 
 PIPELINE = "bench_scaling"
@@ -81,7 +79,7 @@ class Subject:
         return LOOKUPS
 
     def export(self, most: int) -> int:
-        """Export the state, or the first `most` rows of it and a few more; return how many."""
+        """Export the state until at least `most` rows have come, or its end; return the number of rows."""
         exported = 0
         with StateReader(self.conn, self.spec).export() as export:
             for rows in export.batches():
@@ -102,7 +100,7 @@ class Subject:
 
 
 class Ledger:
-    """One pipeline's ledger; numbers its batches."""
+    """One pipeline's ledger, which numbers the batches."""
 
     def __init__(self, conn: psycopg.Connection, specs: Iterable[StateSpec]) -> None:
         catalog, declared = Catalog(conn), list(specs)
@@ -126,7 +124,7 @@ class Ledger:
 
 
 def run(keys: int = MOST_KEYS, rounds: int = ROUNDS) -> Iterable[Case]:
-    """Yield the cases. keys: of the largest state; 100,000 or more, the reference."""
+    """Yield the cases. keys: those of the largest state, at least 100,000, because that state is the reference."""
     with database() as conn:
         subjects = [Subject(conn, size, partitions, rounds) for size, partitions in STATES if size <= keys]
         ledger = Ledger(conn, (subject.spec for subject in subjects))
@@ -154,7 +152,7 @@ def _fills(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
         started = perf_counter()
         filled = subject.fill(ledger)
         yield Case(f"fill_{subject.label}", filled / (perf_counter() - started), "keys/s")
-        # As autovacuum would do soon; it also gives the planner the sizes.
+        # Vacuumed because autovacuum would do it soon, in the middle of a round. It also gives the planner the sizes.
         subject.conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(StateTable(subject.spec).changelog))
         _vacuum(subject)
 
@@ -183,7 +181,7 @@ def _compared(
 
 
 def _reverts(subjects: list[Subject], ledger: Ledger) -> Iterator[Case]:
-    """Time the revert of a failed attempt, rows and changelog."""
+    """Time the revert of a failed attempt, including rows and changelog."""
     seconds: dict[str, list[float]] = {subject.label: [] for subject in subjects}
     for number in range(min(REVERTS, subjects[0].rounds)):
         for subject in subjects:
@@ -206,7 +204,7 @@ def _revert(subject: Subject, ledger: Ledger, number: int) -> float:
 
 
 def _walks(what: str, subjects: list[Subject], walk: Callable[[Subject], Iterator[Step]]) -> Iterator[Case]:
-    """Time each of the first pages of a maintenance run, of each state in turn."""
+    """Time the first pages of a maintenance run, one page of each state in turn."""
     walks = {subject.label: _page_seconds(walk(subject)) for subject in subjects}
     pages: dict[str, list[float]] = {label: [] for label in walks}
     for _ in range(PAGES):
@@ -226,7 +224,7 @@ def _page_seconds(steps: Iterator[Step]) -> Iterator[float]:
 
 
 def _medians(what: str, seconds: Mapping[str, list[float]]) -> Iterator[Case]:
-    """Yield the medians of as many measurements as there are of the reference, too; a small state has few pages."""
+    """Yield the medians of the measurements that the reference has as well, because a small state has few pages."""
     for label, times in seconds.items():
         both = [(1000 * one, 1000 * other) for one, other in zip(times, seconds[REFERENCE], strict=False)]
         milliseconds, reference = ([*each] for each in zip(*both, strict=True))

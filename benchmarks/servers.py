@@ -1,4 +1,4 @@
-"""The servers for benchmarks: those of the environment, else embedded ones with production settings."""
+"""The servers for benchmarks: from the environment, else embedded ones with production settings."""
 
 import atexit
 import os
@@ -23,7 +23,7 @@ UNLINKED = 10_000  # keys per command
 
 @contextmanager
 def database() -> Iterator[psycopg.Connection]:
-    """Give a connection, as tasks have it, to a new database with Tidegauge's tables; it is dropped afterwards."""
+    """Yield a connection like that of a task to a new database with Tidegauge's tables, and drop it afterwards."""
     url = _url("DATABASE_URL")
     name = f"tidegauge_bench_{uuid4().hex[:12]}"
     with psycopg.connect(url, autocommit=True) as admin:
@@ -43,7 +43,7 @@ def database_url(conn: psycopg.Connection) -> str:
 
 @contextmanager
 def redis_client() -> Iterator[redis.Redis]:
-    """Give a client; keys that match `tidegauge:*bench*` are deleted afterwards."""
+    """Yield a client, and delete the keys that match `tidegauge:*bench*` afterwards."""
     client = redis.Redis.from_url(_url("REDIS_URL"))
     try:
         yield client
@@ -58,7 +58,8 @@ def _url(variable: str) -> str:
     if variable not in os.environ:
         if "TIDEGAUGE_HOME" not in os.environ:
             os.environ["TIDEGAUGE_HOME"] = tempfile.mkdtemp(prefix="tidegauge-bench-")
-            # Exit handlers run in reverse order: the servers stop, then their folder is removed.
+            # Registered before the servers start, because exit handlers run in reverse order: the servers must stop
+            # before their folder is removed.
             atexit.register(shutil.rmtree, os.environ["TIDEGAUGE_HOME"], ignore_errors=True)
         ensure_servers()
     return os.environ[variable]

@@ -2,13 +2,14 @@
 
 Run `python -m benchmarks.structure [--json] [--static] [--allow PATTERN ..]`. What is counted:
 
-- module: a .py file that is not empty, outside tests, migrations and generated code. An `__init__.py` with only a
+- module: a .py file that is not empty, outside of tests, migrations and generated code. An `__init__.py` with only a
   docstring counts, an empty one does not.
-- lines: all lines of the file. A function's are those from `def` to its end, docstring included, decorators not;
-  methods and nested functions count as functions. A comment line has only a comment on it; docstrings are not comments.
+- lines: all lines of the file. A function's lines are those from `def` to its end, with the docstring, but without
+  decorators; methods and nested functions count as functions. A comment line has only a comment; docstrings are not
+  comments.
 - importer of a module: another module that has an import statement for it, at the top or inside a function.
   `from package import name` imports the module `package.name` if it exists, else `package`. Dotted names in
-  strings, as in Django's settings, do not count, nor do tests and `manage.py`.
+  strings, as in Django's settings, do not count, and neither do tests and `manage.py`.
 - names Redis: its code without comments and docstrings contains "redis" in an identifier or a string. Modules in
   the allowed places, patterns over paths such as `pipelines/sources/redis*`, are left out of the figures.
 
@@ -32,7 +33,7 @@ PACKAGES = ("state_backends", "pipelines", "webapp")
 EXCLUDED = {"tests", "migrations", "generated", "__pycache__"}
 SHORT, LONG = 60, 400  # lines
 
-# Where Redis may be named: the backend, the source, the embedded server, the rate limiter, the settings.
+# The places that may name Redis: the backend, the source, the embedded server, the rate limiter, the settings.
 REDIS_PLACES = (
     "state_backends/backends/redis*",
     "pipelines/sources/redis*",
@@ -45,7 +46,7 @@ COMMENT_LINE = re.compile(r"\s*#")
 
 @dataclass(frozen=True)
 class Module:
-    """path: relative to the root. name: dotted, that of the package for an `__init__.py`."""
+    """path: relative to the root. name: dotted; for an `__init__.py` the name of the package."""
 
     path: str
     text: str
@@ -124,9 +125,9 @@ def importers(modules: Iterable[Module]) -> dict[str, set[str]]:
 
 
 def measure(root: Path, packages: Sequence[str] = PACKAGES, allowed: Sequence[str] = REDIS_PLACES) -> dict[str, Any]:
-    """Return the figures of all packages together and of each one, and the paths of the modules behind some figures."""
+    """Return the figures of all packages and of each one, and the paths of the modules behind some figures."""
     modules = modules_of(root, packages)
-    # Packages import each other, so the importers are taken from the whole tree.
+    # The importers are taken from the whole tree, because packages import each other.
     single = {path for path, by in importers(modules).items() if len(by) == 1}
     outside = [module for module in modules if not any(fnmatch(module.path, pattern) for pattern in allowed)]
     listed = {
@@ -167,7 +168,7 @@ def _sizes(modules: Sequence[Module]) -> dict[str, float]:
 
 
 def _p90(lengths: Sequence[int]) -> float:
-    """Return the smallest length that nine in ten of them do not exceed."""
+    """Return the smallest length that nine in ten of the lengths do not exceed."""
     return sorted(lengths)[-(len(lengths) // 10) - 1] if lengths else 0
 
 

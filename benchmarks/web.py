@@ -1,4 +1,4 @@
-"""What benchmarks of lookups share: a filled state, an API key, requests for its keys, and servers to send them to."""
+"""Shared by the benchmarks of lookups: a filled state, an API key, requests for its keys, and servers for them."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tidegauge.webapp.serving import granian_options
 KEYS_PER_LOOKUP = 100
 CONNECTIONS = 4
 WORKERS = 2
-BODIES = 16  # different ones, so that a cached response does not help
+BODIES = 16  # more than one, so that a cached response does not help
 QUERY = f"/api/v1/states/{SALES.name}/query"
 SERVED_WITHIN_SECONDS = 60.0
 
@@ -47,7 +47,7 @@ def fill(conn: psycopg.Connection) -> None:
 
 
 def web_environ(conn: psycopg.Connection) -> dict[str, str]:
-    """Return the environment of a web process over a connection's database, in production settings."""
+    """Return the environment of a web process on a connection's database, with production settings."""
     url = database_url(conn)
     return os.environ | {
         "DATABASE_URL": url,
@@ -60,7 +60,7 @@ def web_environ(conn: psycopg.Connection) -> dict[str, str]:
 def migrate_and_make_key(environ: Mapping[str, str]) -> str:
     manage = [sys.executable, "manage.py"]
     subprocess.run([*manage, "migrate", "--verbosity", "0"], cwd=REPOSITORY, env=dict(environ), check=True)
-    # A rate limit that is checked and never reached.
+    # The rate limit is high, so that it is checked but never reached.
     key = subprocess.run(
         [*manage, "create_api_key", "benchmark", "--rate", "6000000"],
         cwd=REPOSITORY, env=dict(environ), check=True, capture_output=True, text=True,
@@ -80,7 +80,7 @@ def lookup_body(seed: int) -> bytes:
 
 @contextmanager
 def served_by_granian(environ: Mapping[str, str], options: Sequence[str] = granian_options.WEB) -> Iterator[int]:
-    """Serve the web process, or what the options say; give the port."""
+    """Serve the web process, or the application in `options`; yield the port."""
     port = free_port()
     command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), "--workers", str(WORKERS)]
     command += options
@@ -90,7 +90,7 @@ def served_by_granian(environ: Mapping[str, str], options: Sequence[str] = grani
 
 @contextmanager
 def served(command: Sequence[str], port: int, environ: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """Run a web server, which answers when the block begins. Its log is printed if the block fails."""
+    """Run a web server during the block, which begins once it answers. Its log is printed if the block fails."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, cwd=folder, env=dict(environ), stdout=log, stderr=log)
         try:

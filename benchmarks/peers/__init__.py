@@ -1,1 +1,1 @@
-"""Other systems as references. Each has an environment of its own, which `python -m benchmarks.peers NAME` makes."""
+"""Other systems as references. Each has a separate environment, which `python -m benchmarks.peers NAME` creates."""

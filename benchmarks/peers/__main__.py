@@ -1,4 +1,4 @@
-"""Make the environment of a peer: `python -m benchmarks.peers NAME`."""
+"""Create the environment of a peer: `python -m benchmarks.peers NAME`."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Make and find the environments of peers: `python -m benchmarks.peers NAME`. They are outside of Tidegauge's own.
+"""Creates and finds the environments of peers, which are separate from Tidegauge's: `python -m benchmarks.peers NAME`.
 
 They are in `.tidegauge/peers`, or in the folder that `TIDEGAUGE_PEERS` names.
 """
@@ -19,11 +19,11 @@ FEAST_REQUIREMENTS, TRIDENT_PROJECT = HERE / "feast" / "requirements.txt", HERE 
 
 
 class MissingPeerError(RuntimeError):
-    """A peer's environment was not made."""
+    """A peer's environment does not exist."""
 
     def __init__(self, name: str, path: Path) -> None:
         make = f"{sys.executable} -m benchmarks.peers {name}"
-        super().__init__(f"the peer {name!r} has no environment, {str(path)!r} does not exist; make it with `{make}`")
+        super().__init__(f"peer {name!r} has no environment: {str(path)!r} does not exist; create it with `{make}`")
 
 
 def make_feast() -> None:
@@ -44,7 +44,7 @@ def make_trident() -> None:
     maven = shutil.which("mvn")
     if maven is None or shutil.which("javac") is None:
         raise RuntimeError(
-            "trident is compiled with Maven and javac: install maven and a JDK, as openjdk-17-jdk-headless"
+            "trident is compiled with Maven and javac: install maven and a JDK, such as openjdk-17-jdk-headless"
         )
     target = FOLDER / "trident"
     command = [maven, "--quiet", "--batch-mode", "--file", str(TRIDENT_PROJECT), "package"]
@@ -58,7 +58,7 @@ def trident_classpath() -> str:
 
 
 def pinned(pattern: str, path: Path) -> str:
-    """Return the version that a file pins: the group of the pattern, which is found once."""
+    """Return the version that a file pins: the group of the pattern, which must match once."""
     [version] = re.findall(pattern, path.read_text(), re.MULTILINE)
     return str(version)
 

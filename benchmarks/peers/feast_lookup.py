@@ -1,7 +1,7 @@
 """feast: 100 keys over HTTP, compared with Feast's feature server over the same PostgreSQL.
 
-Both have the same 100,000 keys with a count and a sum, and get the same keys from the same client; the values of both
-are compared before. `feast serve` runs with two workers, as ours does, a pool of connections, and no access log.
+Both have the same 100,000 keys with a count and a sum, and get the same lookups from the same client. The values of
+both are compared first. `feast serve` runs with two workers, like ours, a pool of connections, and no access log.
 """
 
 import json
@@ -40,8 +40,8 @@ from tidegauge.pipelines.embedded.data_dir import LOOPBACK, free_port
 
 UNEQUAL = {
     "feast": (
-        "It has no authentication, rate limit or log line per request. A value is a row of its own in its table, as "
-        "protobuf, and its answer has the time of each value. It runs on gunicorn and uvicorn, as it comes."
+        "It has no authentication, rate limit or log line per request. Its table has a row per value, as protobuf, and "
+        "its answer has the time of each value. It runs on gunicorn and uvicorn, which it brings."
     )
 }
 SEEDS = "the keys of body n: n, from 0; the rows of the state: 0"
@@ -102,14 +102,14 @@ def _configuration(conn: psycopg.Connection) -> dict[str, object]:
 def _served_by_feast(program: str, folder: str) -> Iterator[int]:
     port = free_port()
     command = [program, "--chdir", folder, "serve", "--host", LOOPBACK, "--port", str(port)]
-    # By default a worker ends after a thousand requests, and closes its connections in the middle of a round.
+    # No limit of requests, because a worker by default ends after a thousand, and closes its connections in a round.
     command += ["--workers", str(WORKERS), "--no-access-log", "--max-requests", "0"]
     with served(command, port, _environ(), Path(folder)):
         yield port
 
 
 def _environ() -> dict[str, str]:
-    # The versions of packages are those of its own environment.
+    # Without our PYTHON variables, so that it loads the packages of its own environment.
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 

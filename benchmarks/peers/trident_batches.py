@@ -1,9 +1,10 @@
 """trident: events per second through small and large batches, compared with Storm Trident and its Redis opaque state.
 
-A count and a sum per shop, with previous values, of the same sales: batches of 10,000 events with some 2,800 shops, and
-of 500,000 with some 68,000. `tidegauge` keeps the state in PostgreSQL, `tidegauge_redis` in Redis. Trident runs in
-local mode, in one Java process, with four batches in flight, a millisecond at least between batches, and all keys in
-its cache. A round is one run over all files; its rate is that of the batches after a warm-up. Totals are checked.
+All compute a count and a sum per shop, with previous values, of the same sales: batches of 10,000 events with some
+2,800 shops, and of 500,000 with some 68,000. `tidegauge` keeps the state in PostgreSQL, `tidegauge_redis` in Redis.
+Trident runs in local mode, in one Java process, with four batches in flight, at least a millisecond between batches,
+and all keys in its cache. A round is one run over all files; its rate is that of the batches after a warm-up. The
+totals are checked.
 """
 
 import json
@@ -38,10 +39,11 @@ from tidegauge.state_backends import PostgresBackingMap, RedisBackingMap
 
 UNEQUAL = {
     "trident": (
-        "Its spout splits lines of text in one task, where Tidegauge reads Parquet. It works on four batches at once "
-        "and keeps the values of all keys in memory. Of a batch it writes the values and, to an in-process ZooKeeper, "
-        "its number: there is no ledger and no batch boundary for readers, and values that a failed attempt wrote and "
-        "its replay does not touch stay wrong. Its Redis is that of `tidegauge_redis`, with the same settings."
+        "Its spout splits lines of text in one task, while Tidegauge reads Parquet. It works on four batches at once "
+        "and keeps the values of all keys in memory. For a batch it writes the values and, to an in-process ZooKeeper, "
+        "the batch's number. It has no ledger and no batch boundary for readers, and a value that a failed attempt "
+        "wrote stays wrong if the replay does not touch it. It uses the Redis of `tidegauge_redis`, with the same "
+        "settings."
     )
 }
 SEEDS = "the sales of file n: n, from 0"
@@ -59,8 +61,8 @@ SECONDS = re.compile(r"^seconds ([\d.]+)$", re.MULTILINE)
 class Size:
     """How many events a batch has, how many files there are, and how many times Trident reads them.
 
-    Tidegauge's warm-up is a part of the one time that it reads them, Trident's the first half of the times, as its Java
-    process starts with each round.
+    Tidegauge reads the files once and warms up with the first ones. Trident warms up in the first half of its passes,
+    because its Java process starts with each round.
     """
 
     events: int
@@ -90,8 +92,8 @@ class Sales:
 
 
 def run(rounds: int = ROUNDS) -> Iterator[Case]:
-    trident_classpath()  # before anything is started
-    with redis_client() as client:  # before Spark, whose workers inherit its address
+    trident_classpath()  # raises MissingPeerError before anything is started
+    with redis_client() as client:  # before Spark, because its workers inherit the address of Redis
         spark = start_session("benchmark")
         try:
             for size in SIZES:
@@ -107,7 +109,7 @@ def _rates(spark: SparkSession, client: redis.Redis, sales: Sales, rounds: int) 
     rates: dict[str, list[float]] = {name: [] for name in CASES}
     for number in range(rounds + 1):
         for name, run_case in CASES.items():
-            if number or name != "trident":  # the first round warms Spark up
+            if number or name != "trident":  # without Trident, because the first round only warms Spark up
                 rates[name].append(run_case(spark, client, sales))
     return {name: each[-rounds:] for name, each in rates.items()}
 
@@ -125,7 +127,7 @@ def _trident(spark: SparkSession, client: redis.Redis, sales: Sales) -> float:
     client.delete(HASH)
     size, batches = sales.size, sales.size.files * sales.size.passes
     warm_up = batches // 2
-    # The last ones follow the measurement, so that as many are in flight at its end as at its start.
+    # The last batches are not measured, so that as many are in flight at the end of the measurement as at its start.
     measured = batches - warm_up - SETTINGS["pending"]
     seconds = _trident_seconds(
         folder=sales.csv, passes=size.passes, warmUp=warm_up, measured=measured, hash=HASH, **SETTINGS
@@ -135,12 +137,12 @@ def _trident(spark: SparkSession, client: redis.Redis, sales: Sales) -> float:
 
 
 def _trident_seconds(**settings: object) -> float:
-    """Run the topology; return what it says that the batches after the warm-up took."""
+    """Run the topology; return the seconds that it reports for the batches after the warm-up."""
     server = urlsplit(os.environ["REDIS_URL"])
     properties = [f"-D{name}={value}" for name, value in {**settings, "port": server.port}.items()]
     environ = os.environ | {"REDIS_PASSWORD": server.password or ""}
     command = [f"{java_home()}/bin/java", "-cp", trident_classpath(), *properties, "tidegauge.OpaqueTotals"]
-    with tempfile.TemporaryDirectory() as folder:  # Storm leaves files where it runs
+    with tempfile.TemporaryDirectory() as folder:  # because Storm leaves files in its working directory
         ran = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=RUN_SECONDS)
     found = SECONDS.findall(ran.stdout)
     if len(found) != 1:

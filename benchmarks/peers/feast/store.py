@@ -1,4 +1,4 @@
-"""Fill a Feast store with sales: `python store.py FOLDER SALES.parquet`; runs in Feast's environment, not in ours."""
+"""Fill a Feast store with sales: `python store.py FOLDER SALES.parquet`. Runs in Feast's environment, not in ours."""
 
 import sys
 from datetime import timedelta

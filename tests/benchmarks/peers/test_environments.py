@@ -31,7 +31,7 @@ def test_without_its_environment_a_peer_says_how_to_make_it(name, tmp_path):
     )
 
     assert done.returncode == 1
-    assert f"make it with `{sys.executable} -m benchmarks.peers {name}`" in done.stderr
+    assert f"create it with `{sys.executable} -m benchmarks.peers {name}`" in done.stderr
     assert "Traceback" not in done.stderr
 
 

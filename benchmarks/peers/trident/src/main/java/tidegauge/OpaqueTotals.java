@@ -28,9 +28,10 @@ import org.apache.storm.tuple.Values;
 /**
  * Counts and sums sales per shop in an opaque state in Redis, in local mode, and prints how long the batches took.
  *
- * <p>Settings are system properties: folder, of CSV files, one a batch; passes, how often they are read; warmUp, the
- * number of batches before the measurement; measured, how many it takes; hash, the key in Redis; pending, the batches in flight; cache, the number of
- * keys that the state keeps in memory; port, password and tasks.
+ * <p>Settings are system properties: folder, with CSV files, one per batch; passes, how often they are read; warmUp, the
+ * number of batches before the measurement; measured, the number of measured batches; hash, the key in Redis; pending,
+ * the batches in flight; cache, the number of keys that the state keeps in memory; port and tasks. The password is in
+ * the environment variable REDIS_PASSWORD.
  */
 public final class OpaqueTotals {
 
@@ -70,7 +71,7 @@ public final class OpaqueTotals {
             }
         }
 
-        /** Is called once per committed batch, in order. */
+        /** Called once per committed batch, in order. */
         @Override
         public void ack(long batch) {
             if (batch == warmUp) {
@@ -96,7 +97,7 @@ public final class OpaqueTotals {
         }
     }
 
-    /** A count and a sum, as a list; JSON gives back other classes of numbers than were stored. */
+    /** A count and a sum, as a list of Number, because JSON may return other classes of numbers than were stored. */
     static final class CountAndSum implements CombinerAggregator<List<Number>> {
         @Override
         public List<Number> init(TridentTuple tuple) {
@@ -144,7 +145,7 @@ public final class OpaqueTotals {
         FileBatches.DONE.await();
         System.out.println("seconds " + FileBatches.seconds);
         System.out.flush();
-        // The cluster's own shutdown takes seconds.
+        // Halts at once, because the cluster's own shutdown takes seconds.
         Runtime.getRuntime().halt(0);
     }
 }
