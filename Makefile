@@ -1,4 +1,4 @@
-# `make demo` and `make test` each create their own virtual environment first.
+# Targets that need the virtual environment .venv create it first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ DEV := $(VENV)/dev.stamp
 ARCHIVE := $(VENV)/spark.jsa
 
 .DEFAULT_GOAL := help
-# A process of the tests that may not write byte code compiles everything again.
+# Unset, because test processes that may not write byte code would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test check rest tools test-versions fuzz soak life interleavings pictures bench docs lint format requirements clean ready chromium pgbouncer node-packages
@@ -23,13 +23,13 @@ setup: $(DEV) ## create .venv with everything that tests and checks need
 demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..."
 	@$(BIN)/python manage.py demo $(ARGS)
 
-# Two processes, each with its own servers; what shares a Spark session, a web server or a browser runs in one of them.
+# Two processes, each with its own servers. Tests that share a Spark session, web server or browser run in one of them.
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 BUDGET ?=
 WRITE_BUDGET := $(if $(filter write,$(BUDGET)),--write-budget)
 
-test: ready ## prove the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
+test: ready ## test the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
 ifeq ($(strip $(ARGS)),)
 	$(PYTEST) $(PARALLEL) -p no:schemathesis --tier quick $(WRITE_BUDGET)
 else
@@ -41,7 +41,7 @@ check: test rest ## run all tests
 rest: tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes
 	$(PYTEST) $(PARALLEL) --tier rest --reversed $(WRITE_BUDGET)
 
-# Spark's classes, which Java then loads in half the time.
+# An archive of Spark's classes, because Java loads them from it in half the time.
 $(ARCHIVE): $(DEV)
 	@$(BIN)/python -m tests.java_options > $(VENV)/spark.jsa.log 2>&1 || echo "no file of Spark's classes; see $(VENV)/spark.jsa.log"
 
@@ -51,23 +51,23 @@ test-versions: $(DEV) ## run tests of streams on each version of Spark; ARGS="4.
 fuzz: $(DEV) ## send random requests to the API for ten minutes; FUZZ_SECONDS=60 FUZZ_SEED=7
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/webapp/api/test_contract.py $(ARGS)
 
-soak: $(DEV) ## inject faults into real processes and check every answer; ARGS="--minutes 30 --seed 7"
+soak: $(DEV) ## inject faults into real processes, and check every answer; ARGS="--minutes 30 --seed 7"
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-life: $(DEV) ## live random lives beside a plain model; ARGS="--minutes 60 --seeds 10"
+life: $(DEV) ## run random sequences of operations, and compare with a model; ARGS="--minutes 60 --seeds 10"
 	@$(BIN)/python -m tests.life $(ARGS)
 
-interleavings: $(DEV) ## interleave drivers, tasks and readers by a seed, on real servers; ARGS="--histories 200"
+interleavings: $(DEV) ## interleave drivers, tasks and readers in an order chosen by a seed; ARGS="--histories 200"
 	@$(BIN)/python -m tests.interleavings $(ARGS)
 
-pictures: ready ## compare pictures of every page with the accepted ones; ACCEPT=1 replaces those that differ
+pictures: ready ## compare screenshots of every page with the accepted ones; ACCEPT=1 replaces those that differ
 	$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/webapp/pictures/every_picture.py $(if $(ACCEPT),--accept) $(ARGS)
 
 bench: $(DEV) ## run the benchmarks, or those in ARGS="lookup ingest --rounds 5", and write docs/benchmarks.md
 	$(BIN)/python -m benchmarks --write docs/benchmarks.json $(ARGS)
 	$(BIN)/python -m benchmarks.report
 
-# Without the notice about another program.
+# Hides the notice about MkDocs 2.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 
 docs: $(DEV) ## build the documentation as a site in site/; ARGS="serve" shows it while you write
@@ -97,17 +97,17 @@ clean: ## remove .venv and caches, but not the data in .tidegauge
 	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A failed attempt leaves a folder without pip, as on Debian without python3-venv.
+# Depends on pip and not on the folder, because a failed attempt leaves one without pip (Debian without python3-venv).
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Tidegauge needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=/path/to/python3.11"; exit 1; }
+		{ echo "Tidegauge needs Python 3.11 or later, but $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
-		{ echo "$(PYTHON) cannot create a virtual environment: apt-get install python3-venv, or choose another PYTHON"; exit 1; }
+		{ echo "$(PYTHON) cannot create a virtual environment: apt-get install python3-venv, or use another PYTHON"; exit 1; }
 
-# The lists are complete, so nothing has to be resolved; `make requirements` makes them and both have the same versions.
+# Without dependencies, because the files of `make requirements` are complete and pin the same versions.
 PIP := pip install --quiet --disable-pip-version-check --no-deps
 
-# The command is a script and no installation: executors and projects of tests must not find this checkout by themselves.
+# The command is a script and not an installation, because executors and test projects must not find this checkout.
 $(RUNTIME): requirements.txt | $(BIN)/pip
 	$(BIN)/python -m $(PIP) -r requirements.txt
 	@printf '#!%s\nimport sys\n\nsys.path.insert(0, "%s")\nfrom tidegauge.cli import main\n\nmain()\n' \
@@ -119,28 +119,28 @@ $(DEV): requirements-dev.txt $(RUNTIME)
 	$(BIN)/python -m $(PIP) -r requirements-dev.txt
 	@touch $@
 
-# What does not need each other is installed at the same time.
+# Tools that do not need each other are installed in parallel.
 ready:
 	@$(MAKE) --no-print-directory -j 2 $(DEV) chromium
 
 tools: ready
 	@$(MAKE) --no-print-directory -j 3 $(ARCHIVE) pgbouncer node-packages
 
-# Without it the browser tests are skipped and the others run. The shell has no windows and takes less CPU.
+# Without Chromium the browser tests are skipped. The headless shell is preferred, because it takes less CPU.
 chromium:
 	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium-headless-shell >/dev/null; } || \
 		echo "no chromium on this machine: the browser tests will be skipped"
 
-# Without it the tests of poolers are skipped.
+# Without PgBouncer the tests of poolers are skipped.
 pgbouncer:
 	@command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends pgbouncer >/dev/null; } || \
 		echo "no pgbouncer on this machine: the tests of poolers will be skipped"
 
-# Without them the tests of the TypeScript client and of accessibility are skipped.
+# Without these packages the tests of the TypeScript client and of accessibility are skipped.
 node-packages: $(DEV)
 	@cd tests/webapp/typescript && { [ node_modules/.package-lock.json -nt package-lock.json ] || \
 		PATH="$(abspath $(BIN)):$$PATH" npm ci --fetch-timeout=30000 --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null; } || \

@@ -1,4 +1,4 @@
-"""Puts the headings of the documentation into the wheel, for the search: docs/ itself stays out of it."""
+"""Puts the headings of the documentation into the wheel for the console's search, because docs/ is not in the wheel."""
 
 import json
 import tempfile

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The command `tidegauge` in a checkout, where nothing is installed."""
+"""Runs the command `tidegauge` in a checkout, where the package is not installed."""
 
 from tidegauge.cli import main
 

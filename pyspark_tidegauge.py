@@ -1,7 +1,7 @@
-"""Spark asks modules named `pyspark_*` for data sources: with this one, `spark.read.format("tidegauge")` finds ours.
+"""Makes `spark.read.format("tidegauge")` work: Spark asks modules named `pyspark_*` for data sources.
 
-An error here would end the search for every other data source of Python, so what is missing is left to
-`tidegauge.register(spark)` to say.
+An ImportError is ignored here, because it would end the search for all other Python data sources. Calling
+`tidegauge.register(spark)` reports what is missing.
 """
 
 from contextlib import suppress
