@@ -1,4 +1,4 @@
-"""Aggregators: what a measure computes, one class each, and the registry by which the catalog finds the class."""
+"""Aggregators: one class for each thing that a measure can compute, and the registry in which the catalog finds it."""
 
 from tidegauge.state_backends.aggregators.basic import Max, Min, StdDev, Variance
 from tidegauge.state_backends.aggregators.by_time import First, Last, Latest
@@ -30,7 +30,7 @@ __all__ = [
     "Variance",
 ]
 
-# The names are stored in the catalog: never rename one. An aggregator of your own is one more line.
+# Never rename one, because the names are stored in the catalog. For an aggregator of your own, add a line.
 AGGREGATORS: dict[str, type[Aggregator]] = {
     "count": Count,
     "row_count": RowCount,

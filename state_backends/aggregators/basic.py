@@ -1,6 +1,6 @@
-"""Min, Max, Variance and StdDev: aggregators over the values of one column, beside the totals.
+"""Min, Max, Variance and StdDev: aggregators over the values of one column. Running totals are in total.py.
 
-SQL and Python fold all of them. Lua has no decimals, so a state in Redis folds `numeric` columns in Python.
+SQL and Python can fold all of them. A state in Redis folds `numeric` columns in Python, because Lua has no decimals.
 """
 
 import math
@@ -14,13 +14,13 @@ from tidegauge.state_backends.protocols import Input
 # What a variance subtracts from the count before it divides, in Python and in SQL.
 SUBTRACTED: dict[str, tuple[int, LiteralString]] = {"sample": (1, "1"), "population": (0, "0")}
 
-# PostgreSQL raises an error where a product overflows or underflows. Between these bounds no square does, nor does the
-# sum of 2^63 squares.
+# Bounds of the numbers that a variance squares, because PostgreSQL raises an error if a product over- or underflows.
+# Within them no square does, and neither does a sum of 2^63 squares.
 SMALLEST, LARGEST = "1e-100", "1e140"
 
 
 class Extreme:
-    """What Min, Max and their retractable kinds share. `pick` chooses among Python values, nulls left out."""
+    """Shared by Min, Max and their retractable versions. `pick` chooses one of several Python values, without nulls."""
 
     name: ClassVar[str]
     pick: ClassVar[Callable[..., Any]]
@@ -58,8 +58,8 @@ class Min(Extreme):
     """The smallest value. Stored: the smallest so far. Empty input gives null; nulls do not count.
 
     column: what to compare. type: `double precision`, `bigint`, `numeric`, `text` (in byte order), `timestamptz` or
-    `boolean`; `numeric(38, 4)` keeps four places instead of nine. None is `double precision`, and a pipeline whose
-    column has values that a double cannot hold is refused. NaN is the largest number, as in PostgreSQL.
+    `boolean`; `numeric(38, 4)` keeps four places instead of nine. None means `double precision`; a pipeline whose
+    column has values that a double cannot hold is then refused. NaN is the largest number, as in PostgreSQL.
     Raises SpecError for another type.
     """
 
@@ -89,7 +89,7 @@ class Variance:
     as 0. Raises SpecError for another `of`.
 
     Two partials are joined by the formula of Chan, Golub and LeVeque (Updating Formulae and a Pairwise Algorithm for
-    Computing Sample Variances, 1979), which loses no digits where the mean is large and the variance is small.
+    Computing Sample Variances, 1979), because it loses no digits if the mean is large and the variance is small.
     """
 
     name: ClassVar[str] = "variance"
@@ -109,7 +109,7 @@ class Variance:
         "ELSE {stored_m2} + {partial_m2} + ({partial_mean} - {stored_mean}) * ({partial_mean} - {stored_mean}) "
         "* ({stored_count} * ({partial_count} / ({stored_count} + {partial_count})::double precision)) END",
     }
-    # In Lua, mean and m2 are nil where nothing was counted.
+    # The expressions test for nil, because in Lua mean and m2 are nil if nothing was counted.
     fold_lua: ClassVar[Mapping[str, str]] = {
         "count": "add_integer({stored_count}, {partial_count})",
         "mean": "{stored_mean} and {partial_mean} and add_double({stored_mean}, ({partial_mean} - {stored_mean}) "

@@ -1,4 +1,4 @@
-"""First, Last and Latest: values chosen by event time, whatever order the events come in."""
+"""First, Last and Latest: values chosen by event time, regardless of the order in which events arrive."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, LiteralString
@@ -12,14 +12,14 @@ from tidegauge.state_backends.spec.types import TYPES
 # A PostgreSQL function takes 100 arguments; jsonb_build_object takes two per field.
 MAX_FIELDS = 50
 
-# Types that JSON has and that PostgreSQL and Python write alike.
+# Types that exist in JSON and that PostgreSQL and Python write in the same way.
 FIELD_TYPES: dict[str, LiteralString] = {
     name: TYPES[name].name for name in ("text", "bigint", "double precision", "boolean")
 }
 
 
 def _fold_sql(wins: LiteralString, loses: LiteralString, pick: LiteralString) -> dict[str, LiteralString]:
-    # Where a time is null neither comparison is true, and the value is null too.
+    # If a time is null, neither comparison is true. ELSE is correct then, because the value of a null time is null too.
     return {
         "": f"CASE WHEN {{stored_at}} {wins} {{partial_at}} THEN {{stored}} "
         f"WHEN {{stored_at}} {loses} {{partial_at}} THEN {{partial}} ELSE {pick}({{stored}}, {{partial}}) END",
@@ -28,7 +28,7 @@ def _fold_sql(wins: LiteralString, loses: LiteralString, pick: LiteralString) ->
 
 
 class _ByTime:
-    """What First and Last share. `pick` chooses among pairs of time and value in Python, `spark_pick` in Spark SQL."""
+    """Shared by First and Last. `pick` chooses among pairs of time and value in Python, `spark_pick` in Spark SQL."""
 
     name: ClassVar[str]
     pick: ClassVar[Callable[..., Any]]
@@ -64,11 +64,11 @@ class _ByTime:
 
 
 class First(_ByTime):
-    """The value of the earliest event; of several at one time, the smallest. Stored: the value and its time.
+    """The value of the earliest event; if several have the same time, the smallest. Stored: the value and its time.
 
     column: what to keep. by: the event time, a timestamp. type: `double precision`, `bigint`, `numeric`, `text`,
-    `timestamptz` or `boolean`. None is `double precision`, and a pipeline whose column has values that a double cannot
-    hold is refused.
+    `timestamptz` or `boolean`. None means `double precision`; a pipeline whose column has values that a double cannot
+    hold is then refused.
     Empty input gives null; events whose time or value is null do not count. Raises SpecError for another type.
     """
 
@@ -79,7 +79,7 @@ class First(_ByTime):
 
 
 class Last(_ByTime):
-    """The value of the latest event; of several at one time, the largest. Stored: the value and its time.
+    """The value of the latest event; if several have the same time, the largest. Stored: the value and its time.
 
     column, by, type: as for First. Empty input gives null; events whose time or value is null do not count.
     Raises SpecError for another type.
@@ -92,16 +92,16 @@ class Last(_ByTime):
 
 
 class Latest:
-    """The latest value of each of several columns, as one JSON object: joins two streams of changes to one row.
+    """The latest value of each of several columns, as one JSON object. It can join two streams of changes into one row.
 
     `Latest("name", "city", age="bigint", by="changed_at")` keeps name and city as text and age as a number. A null
-    leaves its column unchanged, so each stream brings its own columns, in any order.
-    Stored: per column its value, and `at_COLUMN`, the time of that value. Of two values at one time the larger stays.
-    Empty input gives an object of nulls; events whose time is null do not count.
+    leaves its column unchanged, so each stream can set its own columns, in any order.
+    Stored: per column its value, and `at_COLUMN`, the time of that value. Of two values with the same time, the larger
+    is kept. Empty input gives an object of nulls; events whose time is null do not count.
 
     columns: names that a stored column can have. by: the event time, a timestamp. types: column to type, one of `text`,
     `bigint`, `double precision` and `boolean`.
-    Raises SpecError for another type, for a name that cannot be stored, and for no column or more than 50.
+    Raises SpecError for another type, for a name that cannot be stored, and unless there are 1 to 50 columns.
     """
 
     name: ClassVar[str] = "latest"
@@ -144,7 +144,7 @@ class Latest:
 
     def _check(self) -> None:
         if not 1 <= len(self.fields) <= MAX_FIELDS:
-            raise SpecError(f"Latest: {len(self.fields)} columns; keep one to {MAX_FIELDS}")
+            raise SpecError(f"Latest: {len(self.fields)} columns given; declare 1 to {MAX_FIELDS}")
         names = [*self.fields, *(f"at_{field}" for field in self.fields)]
         for field, sql_type in self.fields.items():
             stored_type(sql_type, f"Latest({field!r})", FIELD_TYPES)

@@ -13,8 +13,8 @@ NUMBER_TYPES: dict[str, LiteralString] = {
 }
 VALUE_TYPES = NUMBER_TYPES | {sql_type.name: sql_type.name for sql_type in MEASURE_TYPES}
 
-# Conditions for values that Spark can hold and a PostgreSQL column or its readers cannot. Events with such a value are
-# dead letters; where none are written, in `aggregate()`, the value counts as null.
+# Conditions that a value must meet, because Spark can hold values that a PostgreSQL column or its readers cannot.
+# Events with any other value are dead letters; in `aggregate()`, which writes none, the value counts as null.
 FITS = {
     "text": "not contains({}, char(0))",
     "timestamptz": "{} between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'",
@@ -27,14 +27,14 @@ def quoted(column: str) -> str:
 
 
 def stored_type(sql_type: str, whose: str, types: Mapping[str, LiteralString] = NUMBER_TYPES) -> LiteralString:
-    """Return the type of the stored column of a value of `sql_type`: one of `types`, or a numeric with digits.
+    """Return the type of the column that stores a value of `sql_type`: one of `types`, or a numeric with digits.
 
-    Raises SpecError, naming the aggregator `whose`.
+    Raises SpecError for any other type, naming the aggregator `whose`.
     """
     sized = NUMERIC.fullmatch(sql_type) if "numeric" in types else None
     if sized is not None:
         if not int(sized[2]) <= int(sized[1]) <= MAX_DIGITS or not int(sized[1]):
-            raise SpecError(f"{whose}: type {sql_type!r} has too many digits or places; the most is numeric(38, 38)")
+            raise SpecError(f"{whose}: type {sql_type!r} has too many digits or places; the limit is numeric(38, 38)")
         return types["numeric"]
     if sql_type not in types:
         raise SpecError(f"{whose}: type {sql_type!r} is not one of {', '.join(types)}")
@@ -49,23 +49,23 @@ def whole_number(number: int, low: int, high: int, whose: str) -> int:
 
 
 def cast(column: str, sql_type: str) -> str:
-    """Return Spark SQL for the column as `sql_type`; null where the stored column cannot hold the value."""
+    """Return Spark SQL for the column as `sql_type`; null if the stored column cannot hold the value."""
     value = f"try_cast({quoted(column)} as {type_of(sql_type).spark})"
     return f"if({FITS[sql_type].format(value)}, {value}, null)" if sql_type in FITS else value
 
 
 def order(value: Any) -> tuple[bool, Any]:
-    """Return a sort key that orders as PostgreSQL and Spark do: NaN is the largest number, text goes by code point."""
+    """Return a sort key with the order of PostgreSQL and Spark: NaN is the largest number, text sorts by code point."""
     return (value != value, 0 if value != value else value)
 
 
 def least(*values: Any) -> Any:
-    """Return the smallest value, as SQL's `least`: nulls are left out; None if there is no other."""
+    """Return the smallest value, like SQL's `least`: nulls are ignored; None if all values are null."""
     return min((value for value in values if value is not None), key=order, default=None)
 
 
 def greatest(*values: Any) -> Any:
-    """Return the largest value, as SQL's `greatest`: nulls are left out; None if there is no other."""
+    """Return the largest value, like SQL's `greatest`: nulls are ignored; None if all values are null."""
     return max((value for value in values if value is not None), key=order, default=None)
 
 

@@ -30,9 +30,9 @@ class Reducer(ABC):
 
     @abstractmethod
     def reduce(self, left: Any, right: Any) -> Any:
-        """Join two values, of two batches or of two keys, to one that JSON can hold. Associative and commutative.
+        """Join two values, of two batches or of two keys, into one that JSON can hold. Associative and commutative.
 
-        The first batch of a key is joined with `empty`, so that a bound on the size holds from the start.
+        The first batch of a key is joined with `empty`, so that a size limit in `reduce` applies from the start.
         """
 
     @abstractmethod

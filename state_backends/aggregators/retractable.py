@@ -1,7 +1,7 @@
-"""RetractableMin and RetractableMax: extremes of values that can be taken away again, as each of them is kept.
+"""RetractableMin and RetractableMax: extremes of values that can be retracted.
 
-An extreme alone cannot tell what comes next when it is taken away, so the number of each distinct value is stored
-beside it (a multiset), and the extreme is computed from that. A row grows with the distinct values of its key, and a
+An extreme by itself does not say which value is next when it is retracted. So a multiset is stored beside it, the count
+of each distinct value, and the extreme is computed from that. A row grows with the distinct values of its key, and a
 batch that touches the key reads and writes all of them, in Python.
 """
 
@@ -19,7 +19,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Form(NamedTuple):
-    """How a value is read from its text, and the one text that it is stored as: sessions of Spark write several."""
+    """How a value is read from text and written as text. Both are applied to Spark's text, as sessions write it
+    differently, so that equal values have one text."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str]
@@ -39,7 +40,7 @@ FORMS = {
 
 
 class _RetractableExtreme(Extreme):
-    """What both share. Stored: the extreme, and `counts`, value as text to how many rows have it."""
+    """Shared by both. Stored: the extreme, and `counts`, which maps each value, as text, to the number of its rows."""
 
     fold_sql: ClassVar[Mapping[str, LiteralString]] = {}
 
@@ -53,7 +54,7 @@ class _RetractableExtreme(Extreme):
         return self.signed_partial("1")
 
     def signed_partial(self, sign: str) -> dict[str, str]:
-        """A JSON object of two lists, the values that are added and those that are taken away."""
+        """Return Spark SQL for a JSON object of two lists: the values that are added and those that are retracted."""
         value = cast(self.column, self.result_type)
         text = f"cast({f'unix_micros({value})' if self.result_type == 'timestamptz' else value} as string)"
         added = f"collect_list({text}) filter (where {sign} >= 0)"
@@ -67,7 +68,7 @@ class _RetractableExtreme(Extreme):
         return {"": type(self).pick(*map(self._form.read, kept)), "counts": kept}
 
     def _counts(self, side: Mapping[str, Any]) -> Counter[str]:
-        """Return the multiset of what is stored, or of a batch as Spark gives it; either may be JSON text."""
+        """Return the multiset of a stored value, or of a batch as Spark returns it; either may be JSON text."""
         counts = side.get("counts") or {}
         found = json.loads(counts) if isinstance(counts, str) else counts
         if not isinstance(found.get("added"), list):
@@ -81,7 +82,7 @@ class _RetractableExtreme(Extreme):
 
 
 class RetractableMin(_RetractableExtreme):
-    """The smallest value of the rows that a group has now. Empty input gives null; nulls do not count.
+    """The smallest value among the current rows of a group. Empty input gives null; nulls do not count.
 
     column, type: as for Min. Raises SpecError for another type.
     """
@@ -91,7 +92,7 @@ class RetractableMin(_RetractableExtreme):
 
 
 class RetractableMax(_RetractableExtreme):
-    """The largest value of the rows that a group has now. Empty input gives null; nulls do not count.
+    """The largest value among the current rows of a group. Empty input gives null; nulls do not count.
 
     column, type: as for Max. Raises SpecError for another type.
     """

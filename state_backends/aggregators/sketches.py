@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     ds = OptionalModule("datasketches")
 
-# The types that Spark's distinct sketches take and `datasketches` hashes alike.
+# The types that Spark's distinct sketches accept and that `datasketches` hashes in the same way.
 ITEM_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in ("text", "bigint")}
 
 
@@ -35,7 +35,7 @@ FORMATS = {
     "double precision": Format(
         lambda sketch: ds.kll_doubles_sketch.deserialize(sketch), lambda sketch: bytes(sketch.serialize())
     ),
-    # Spark's integers have 64 bits; `kll_ints_sketch` reads 32.
+    # Not `kll_ints_sketch`, because it reads 32 bits and Spark's integers have 64.
     "bigint": Format(
         lambda sketch: ds.kll_items_sketch.deserialize(sketch, ds.PyLongsSerDe()),
         lambda sketch: bytes(sketch.serialize(ds.PyLongsSerDe())),
@@ -43,7 +43,7 @@ FORMATS = {
 }
 NUMBER_TYPES: dict[str, LiteralString] = {name: TYPES[name].name for name in FORMATS}
 
-# The estimates of equal registers differ by the rounding of their sum, those of others by a register's share at least.
+# Estimates from equal registers differ only by rounding; those from other registers by at least one register's share.
 REGISTERS_EQUAL = 1e-9
 
 # Spark appends the number of nulls to a frequent items sketch, in 8 bytes; the partial filters nulls out.
@@ -56,9 +56,9 @@ def sketch_columns(answer: LiteralString) -> dict[str, LiteralString]:
 
 
 class Sketch(ABC):
-    """What the four share. Stored: `sketch`, the bytes; `type`, their tag, such as `hll/text/12`; and the answer.
+    """Shared by the four. Stored: `sketch`, the bytes; `type`, their tag, such as `hll/text/12`; and the answer.
 
-    A subclass has the tag, the Spark SQL that makes a sketch of a batch, how two sketches join, and the answer.
+    A subclass defines the tag, the Spark SQL that makes a batch's sketch, how two sketches are joined, and the answer.
     """
 
     name: ClassVar[str]
@@ -87,7 +87,10 @@ class Sketch(ABC):
 
     @abstractmethod
     def _are_alike(self, left: bytes, right: bytes) -> bool:
-        """Return whether two sketches may be of the same values; answers and bytes depend on the order of folding."""
+        """Return whether two sketches may hold the same values.
+
+        Answers and bytes cannot be compared, because they depend on the order of folding.
+        """
 
     def are_alike(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
         """Return whether two stored values may be of the same events."""
@@ -95,7 +98,7 @@ class Sketch(ABC):
         return one is other if one is None or other is None else self._are_alike(one, other)
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        """Join two sketches, either of which may be missing. Raises SpecMismatchError where a tag differs."""
+        """Join two sketches, either of which may be missing. Raises SpecMismatchError if a tag differs."""
         sketches = [sketch for sketch in (self._sketch(stored), self._sketch(partial)) if sketch is not None]
         return self._stored(self._join(*sketches) if len(sketches) == 2 else sketches[0] if sketches else None)
 
@@ -119,7 +122,7 @@ class Sketch(ABC):
 
 
 class _Distinct(Sketch):
-    """What DistinctCount and DistinctSet share. lg_k_range: the values that `lg_k` may have."""
+    """Shared by DistinctCount and DistinctSet. lg_k_range: the smallest and the largest `lg_k`."""
 
     columns: ClassVar[Mapping[str, LiteralString]] = sketch_columns("bigint")
     finish_sql: LiteralString = "coalesce({stored}, 0)"
@@ -141,9 +144,9 @@ class _Distinct(Sketch):
         return int(stored[""] or 0)
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return between which numbers the number of values is that was estimated as this one, in 95 of 100 cases.
+        """Return the bounds of the true number of values, given its estimate, with 95 % confidence.
 
-        Twice the standard error; the same number twice where it is exact.
+        They are two standard errors away from the estimate; both equal it if it is exact.
         """
         error = 0.0 if number <= self._most_exact else 2 * self._standard_error
         return round(number / (1 + error)), round(number * (1 + error))
@@ -155,7 +158,7 @@ class _Distinct(Sketch):
     @property
     @abstractmethod
     def _most_exact(self) -> int:
-        """The largest number that is exact."""
+        """The largest estimate that is exact."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -192,14 +195,15 @@ class DistinctCount(_Distinct):
         union = ds.hll_union(self.lg_k)
         union.update(ds.hll_sketch.deserialize(left))
         union.update(ds.hll_sketch.deserialize(right))
-        # Spark's functions make and expect registers of one byte.
+        # HLL_8, because Spark's functions write and expect registers of one byte.
         return bytes(union.get_result(ds.tgt_hll_type.HLL_8).serialize_compact())
 
     def _answer(self, sketch: bytes) -> int:
         return round(float(ds.hll_sketch.deserialize(sketch).get_estimate()))
 
     def _are_alike(self, left: bytes, right: bytes) -> bool:
-        # Registers are maxima, so those of the same values are equal. A join estimates by its registers alone.
+        # Registers are maxima, so the same values give equal registers. Joined sketches are compared, because the
+        # estimate of a join depends on its registers only.
         one, other, both = map(self._estimate_of_join, (left, right, left), (left, right, right))
         return math.isclose(one, both, rel_tol=REGISTERS_EQUAL) and math.isclose(other, both, rel_tol=REGISTERS_EQUAL)
 
@@ -220,7 +224,7 @@ class DistinctSet(_Distinct):
     name = "distinct_set"
     family = "theta"
     spark_function = "theta_sketch_agg"
-    lg_k_range = (5, 26)  # Spark makes sketches from 4 on, which the package that folds them refuses
+    lg_k_range = (5, 26)  # not from 4, as in Spark, because `datasketches` refuses it
 
     @property
     def _standard_error(self) -> float:
@@ -231,14 +235,14 @@ class DistinctSet(_Distinct):
         return int(2**self.lg_k)
 
     def intersection(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the stored value for the values in both, given two stored values. The union is `fold`."""
+        """Return the stored value for the values that are in both stored values. For the union, use `fold`."""
         both = ds.theta_intersection()
         both.update(_theta(self._sketch(left)))
         both.update(_theta(self._sketch(right)))
         return self._stored(_theta_bytes(both.get_result()))
 
     def difference(self, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the stored value for the values in `left` but not in `right`."""
+        """Return the stored value for the values that are in `left` but not in `right`."""
         return self._stored(
             _theta_bytes(ds.theta_a_not_b().compute(_theta(self._sketch(left)), _theta(self._sketch(right))))
         )
@@ -276,8 +280,8 @@ class Quantiles(Sketch):
     Each answer is one of the numbers: the smallest with at least that share of the numbers at or below it. Up to k
     numbers it is exact, for 0 and 1 always; otherwise its rank is off by at most 1.33 % with 99 % confidence for k=200
     (about 4 KB). Folding is randomized, so two folds of the same sketches may differ within that bound.
-    Empty input gives null. Nulls do not count; infinities do, and are shown as text, since JSON has none. An event with
-    a NaN, which has no place among the numbers, is a dead letter.
+    Empty input gives null. Nulls do not count; infinities do, and are shown as text, because JSON has none. An event
+    with a NaN is a dead letter, because a NaN has no rank.
     Raises SpecError for another type, probability or k.
     """
 
@@ -326,13 +330,13 @@ class Quantiles(Sketch):
         return self._exact(left) == self._exact(right)
 
     def _exact(self, sketch: bytes) -> tuple[Any, ...]:
-        """Return what a sketch has exactly: how many numbers, the smallest and the largest."""
+        """Return what is exact in a sketch: how many numbers it has seen, the smallest and the largest."""
         numbers = FORMATS[self.type].read(sketch)
         return (0,) if numbers.is_empty() else (numbers.n, numbers.get_min_value(), numbers.get_max_value())
 
 
 def _quantile(sketch: Any, share: float) -> Any:
-    # As Spark answers: the extremes are exact even if the sketch dropped them, and a rank includes the value itself.
+    # The same answers as Spark's: extremes are exact even if the sketch dropped them, and a rank includes the value.
     if share in (0, 1):
         return sketch.get_max_value() if share else sketch.get_min_value()
     return sketch.get_quantile(share, True)
@@ -344,7 +348,7 @@ class TopK(Sketch):
     The answer is `[{"item": "ORD", "count": 17, "at_least": 15}, ..]`, most frequent first. `count` is an upper bound
     and `at_least` a lower one; where they are equal the count is exact. Texts with the same count come in byte order.
     column: the texts. k: how many to show, from 1. max_items: how many to keep track of, k to 1,000,000.
-    All counts are exact until there were more than max_items different texts; from then on a count is off by at most
+    All counts are exact until there are more than max_items different texts; from then on a count is off by at most
     3.5 / m of all events, where m is max_items / 0.75 rounded up to a power of 2: 0.17 % for 1,024.
     Empty input gives null. Nulls do not count, the empty text does. Raises SpecError for another k or max_items.
     """
@@ -384,7 +388,7 @@ class TopK(Sketch):
         return top or None
 
     def _are_alike(self, left: bytes, right: bytes) -> bool:
-        # What each says of an item is a lower and an upper bound, and exact while there are few items.
+        # A sketch gives a lower and an upper bound per item, so the bounds must overlap; with few items they are equal.
         one, other = (ds.frequent_strings_sketch.deserialize(sketch) for sketch in (left, right))
         every = ds.frequent_items_error_type.NO_FALSE_NEGATIVES
         items = {found[0] for sketch in (one, other) for found in sketch.get_frequent_items(every)}

@@ -1,6 +1,6 @@
-"""Count, RowCount, Sum and Mean: running totals, exact or refused, from which rows can be taken away again.
+"""Count, RowCount, Sum and Mean: running totals. Rows can be retracted from them, except from sums of doubles.
 
-SQL and Python fold all of them. Lua has no decimals, so a state in Redis folds `numeric` columns in Python.
+SQL and Python can fold all of them. A state in Redis folds `numeric` columns in Python, because Lua has no decimals.
 """
 
 import sys
@@ -47,9 +47,9 @@ class Count:
 
 
 class RowCount(Count):
-    """The number of rows that a group has in a changing table: at 0 the key is removed, and readers find none.
+    """The number of rows that a group has in a changing table. At 0 the key is removed, so readers do not find it.
 
-    A state over retracted rows needs one, unless it has no key. A state has one at most.
+    A state over retracted rows needs one, unless it has no key. A state has at most one.
     """
 
     name = "row_count"
@@ -66,11 +66,11 @@ class Sum:
     """Adds numbers. Stored: the running total. Empty input gives 0; nulls add nothing.
 
     column: what to add. type: `numeric`, `bigint`, `double precision`, or `numeric(p, s)` for totals of up to p digits,
-    38 at most, of which s are decimal places; `numeric` is `numeric(38, 9)`. None is `numeric`, and a pipeline whose
-    column is a double, or has more digits than that, is refused: such a total must be asked for by its type.
-    A bigint or numeric total is exact: an event whose number has more places than are kept is a dead letter, as is a
-    NaN or an infinity in any total, which would never be a number again. A total that leaves the range of its type is
-    refused: see FoldRangeError. Whole numbers are exact in a double up to 2^53.
+    38 at most, of which s are decimal places; `numeric` is `numeric(38, 9)`. None means `numeric`; a pipeline whose
+    column is a double, or has more digits than that, is then refused and must name the type.
+    A bigint or numeric total is exact: an event whose number has more places than are kept is a dead letter. So is a
+    NaN or an infinity, for any type, because the total would never be a number again. A total that leaves the range of
+    its type is refused: see FoldRangeError. Whole numbers are exact in a double up to 2^53.
     Raises SpecError for another type.
     """
 
@@ -84,7 +84,7 @@ class Sum:
         type = type or "numeric"
         self.columns = {"": stored_type(type, f"Sum({column!r})")}
         self.result_type: str = type
-        # The cast raises an error where a numeric total has too many digits; the other types do so by themselves.
+        # Cast, because a numeric column would accept a total with too many digits; the other types raise an error.
         within: LiteralString = f"::{type_of(type).name}" if type_of(type).digits else ""
         self.fold_sql: Mapping[str, LiteralString] = {
             "": f"(coalesce({{stored}}, 0) + coalesce({{partial}}, 0)){within}"
@@ -97,7 +97,7 @@ class Sum:
         return (Input(self.column, self.result_type, sys.float_info.max, is_given=self.has_type),)
 
     def partial(self) -> dict[str, str]:
-        """A total of the batch that leaves the range of its type is null or infinite."""
+        """Return Spark SQL for the total of a batch, which is null or infinite if it leaves the range of its type."""
         return {"": _total(self.column, self.result_type)}
 
     def signed_partial(self, sign: str) -> dict[str, str]:
@@ -117,10 +117,10 @@ class Sum:
 class Mean:
     """The arithmetic mean. Stored: the sum and the count of the numbers. Empty input gives null; nulls do not count.
 
-    column: the numbers. type: of their sum, as for Sum; the mean itself is a double. None means `double precision`; a
-    pipeline in which the column is not a number is refused. An event with a NaN or an infinity is a dead letter, as is
-    one whose number an exact type does not keep; a sum that leaves the range of its type is refused: see
-    FoldRangeError.
+    column: the numbers. type: the type of their sum, as for Sum; the mean itself is a double. None means `double
+    precision`; a pipeline in which the column is not a number is refused. An event with a NaN or an infinity is a dead
+    letter, and so is one whose number an exact type cannot hold. A sum that leaves the range of its type is refused:
+    see FoldRangeError.
     """
 
     name: ClassVar[str] = "mean"
@@ -165,7 +165,7 @@ class Mean:
         return float(stored["sum"]) / stored["count"] if stored["count"] else None
 
     def arguments(self) -> dict[str, Any]:
-        # As the catalogs of earlier versions have it.
+        # Without the default type, because it must equal the definitions that earlier versions have stored.
         return {"column": self.column} | ({} if self.type == "double precision" else {"type": self.type})
 
 
@@ -177,16 +177,16 @@ def _total(column: str, sql_type: str) -> str:
 
 
 def _signed_total(aggregator: "Sum | Mean", sql_type: str, sign: str) -> str:
-    """Return the total of a batch less what is taken away; null where it leaves the range of its type."""
+    """Return Spark SQL for a batch's total minus what is retracted; null if it leaves the range of its type."""
     whose = f"{type(aggregator).__name__}({aggregator.column!r})"
     if sql_type == "double precision":
         raise SpecError(
-            f"{whose}: a sum of doubles is rounded, so taking a number away does not give back what was there before; "
+            f"{whose}: a sum of doubles is rounded, so subtracting a number does not restore the sum from before; "
             f"use {whose[:-1]}, type='numeric') or type='bigint'"
         )
     value = cast(aggregator.column, sql_type)
     if sql_type == "bigint":
-        # The negative of the smallest bigint is out of range.
+        # As decimals, because the negative of the smallest bigint is out of range.
         signed = f"cast({value} as decimal(19, 0))"
         return f"try_cast(coalesce(sum(if({sign} < 0, -{signed}, {signed})), 0) as bigint)"
     return f"if(count({value}) = 0, 0, try_sum(if({sign} < 0, -{value}, {value})))"

@@ -64,8 +64,8 @@ class TestLatest:
     @pytest.mark.parametrize(
         ("make", "message"),
         [
-            (lambda: Latest(by="t"), "Latest: 0 columns; keep one to 50"),
-            (lambda: Latest(*(f"c{n}" for n in range(51)), by="t"), "Latest: 51 columns; keep one to 50"),
+            (lambda: Latest(by="t"), "Latest: 0 columns given; declare 1 to 50"),
+            (lambda: Latest(*(f"c{n}" for n in range(51)), by="t"), "Latest: 51 columns given; declare 1 to 50"),
             (lambda: Latest("depTime", by="t"), "Latest('depTime'): not a valid name for a stored column"),
             (lambda: Latest("x'y", by="t"), 'Latest("x\'y"): not a valid name for a stored column'),
             (lambda: Latest("x", "at_x", by="t"), "Latest('at_x'): not a valid name for a stored column, or the name"),
