@@ -1,7 +1,7 @@
-"""Archive: the committed rows of a state as Parquet, with a manifest, read back before it counts.
+"""Archive: write the committed rows of a state as Parquet, with a manifest, and read them back to verify them.
 
-A folder per state has `rows.parquet`, of a state with a changelog also `changelog.parquet`, and `manifest.json`. It is
-written beside its place and renamed once it was read back, so a folder of that name is whole.
+The folder of a state has `rows.parquet`, `manifest.json` and, if the state has a changelog, `changelog.parquet`. It is
+written under a temporary name and renamed after it was read back, so a folder with the state's name is complete.
 """
 
 import json
@@ -40,9 +40,9 @@ Row = Mapping[str, Any]
 def archive(conn: psycopg.Connection, spec: StateSpec, at: Position, folder: Path) -> dict[str, Any]:
     """Write the state into `folder/<state>`, read it back, and return the manifest.
 
-    An archive of the same state, epoch and batch that is there already is read back and used. The rows are those that
-    readers see now: without removed and expired ones. The caller holds the state at rest.
-    Raises LifeError where the folder has another archive, or what was read back differs from what was stored.
+    An existing archive of the same state, epoch and batch is read back and used. The rows are those that readers see
+    now, without removed and expired ones. The caller keeps the state at rest.
+    Raises LifeError if the folder has another archive, or if what is read back differs from what was stored.
     """
     target = folder / spec.name
     if target.exists():
@@ -56,6 +56,7 @@ def archive(conn: psycopg.Connection, spec: StateSpec, at: Position, folder: Pat
     manifest = _manifest(spec, at) | {"files": files}
     (draft / MANIFEST).write_text(json.dumps(manifest, indent=2, default=str) + "\n", encoding="utf-8")
     _check(draft, spec, manifest)
+    # Synced before the rename, so that a power failure cannot leave an incomplete archive under the final name.
     for path in (*draft.iterdir(), draft):
         _sync(path)
     draft.rename(target)
@@ -66,8 +67,8 @@ def archive(conn: psycopg.Connection, spec: StateSpec, at: Position, folder: Pat
 def columns_of(spec: StateSpec) -> dict[str, str]:
     """Return the columns of an archived row, name to SQL type: key, stored values, what readers see, batch and time.
 
-    What readers see of a measure is stored under its name; where the stored value has that, as `<measure>_result`, and
-    not at all where the two are of one type, as of a count.
+    What readers see of a measure has the measure's name, or `<measure>_result` if a stored column has that name. It is
+    left out if that stored column has the same type, as for a count.
     """
     stored: dict[str, str] = {**spec.key, **spec.value_columns}
     seen = {name: kind for name, (_, kind) in _results(spec).items()}
@@ -119,7 +120,7 @@ def _entries(conn: psycopg.Connection, spec: StateSpec, at: Position) -> Iterato
 
 
 def _write(path: Path, types: Mapping[str, str], rows: Iterable[Row]) -> dict[str, Any]:
-    """Write rows into a file. Returns their number, and the digest by which they are compared once they are read."""
+    """Write rows into a file. Returns their number, the digest to compare them with when read back, and the file's."""
     schema, digest, count = _schema(types), sha256(), 0
     remaining = iter(rows)
     with pq.ParquetWriter(path, schema) as writer:
@@ -152,7 +153,7 @@ def _add(digest: Any, rows: Iterable[Row]) -> None:
 
 
 def _check(folder: Path, spec: StateSpec, manifest: Mapping[str, Any]) -> None:
-    """Raise LifeError unless every file reads as what was written."""
+    """Raise LifeError unless every file reads back as it was written."""
     for name, file in manifest["files"].items():
         digest, count, path = sha256(), 0, folder / name
         with pq.ParquetFile(path) as parquet:
@@ -179,14 +180,14 @@ def _manifest(spec: StateSpec, at: Position) -> dict[str, Any]:
 
 
 def _known(target: Path, spec: StateSpec, at: Position) -> dict[str, Any]:
-    """Return the manifest of the archive that is there already, if it is of this state at this batch."""
+    """Return the manifest of the existing archive. Raises LifeError unless it is of this state at this batch."""
     try:
         manifest: dict[str, Any] = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         manifest = {}
     if any(manifest.get(name) != value for name, value in json.loads(json.dumps(_manifest(spec, at))).items()):
         raise LifeError(
-            f"state {spec.name!r}: {str(target)!r} exists and is no archive of it at batch {at.committed}; choose "
+            f"state {spec.name!r}: {str(target)!r} exists and is not an archive of it at batch {at.committed}; choose "
             "another folder"
         )
     _check(target, spec, manifest)

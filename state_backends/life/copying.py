@@ -15,11 +15,11 @@ CHUNK_KEYS = 10_000
 
 
 def copy_state(conn: psycopg.Connection, source: StateSpec, target: StateSpec, at: Position) -> int:
-    """Copy the rows out of sight of readers, `end_copy` of the target's backend shows them. Returns their number.
+    """Copy the rows of a state. Readers see them after the target backend's `end_copy`. Returns their number.
 
-    conn: in autocommit mode. Killed anywhere, the next call begins again. The caller holds both at rest.
-    Raises SpecMismatchError where the target's store has something of that name that is no copy of this state,
-    LifeError where what arrived differs.
+    conn: in autocommit mode. Safe to call again after a crash; it starts over. The caller keeps both states at rest.
+    Raises SpecMismatchError if the target's store has something of that name that is not a copy of this state,
+    LifeError if the copied rows differ.
     """
     backend = BACKENDS[target.backend]
     _check_target(conn, source, target, at)
@@ -37,7 +37,7 @@ def copy_state(conn: psycopg.Connection, source: StateSpec, target: StateSpec, a
 
 
 def _check_target(conn: psycopg.Connection, source: StateSpec, target: StateSpec, at: Position) -> None:
-    """Accept what an earlier call has left, and nothing else."""
+    """Raise SpecMismatchError unless the name is free, or has only what an interrupted earlier call left there."""
     backend = BACKENDS[target.backend]
     try:
         backend.check_new(conn, target)
@@ -52,7 +52,7 @@ def _are_equal(conn: psycopg.Connection, source: StateSpec, copy: IBackingMap, a
 
 
 def _shown(rows: Iterator[tuple[Key, Versioned]]) -> Iterator[str]:
-    """Yield rows as text, in which a NaN is equal to itself."""
+    """Yield rows as text, because a NaN equals itself only as text."""
     for key, row in rows:
         times = (row.at, row.prev_at if row.prev_txid is not None else None)
         yield repr((key, _plain(row.value), row.txid, _plain(row.prev), row.prev_txid, *map(str, times)))

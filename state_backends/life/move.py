@@ -1,11 +1,11 @@
 """Move a state to another backend, or to another pipeline.
 
-Another backend: the rows are copied as of the committed batch, compared, and switched in one transaction; the old rows
-go after it. Txids stay, so history, replays and reverts go on as before.
+To another backend: the rows are copied as of the committed batch and compared, one transaction switches to the copy,
+and the old rows are dropped after it. Txids stay, so history, replays and reverts work as before.
 
-Another pipeline: txids count the batches of one pipeline, and say nothing in another. Every row becomes one of batch 0,
-before all of them, and so does its only entry in the changelog: what was counted before the move is there from the
-start, and no revert of the new pipeline reaches it.
+To another pipeline: a txid counts the batches of one pipeline and means nothing in another. So every row, and the only
+changelog entry that it keeps, gets txid 0. What was counted before the move is in the state from the start, and no
+revert by the new pipeline can undo it.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ from tidegauge.state_backends.spec.table import StateTable, columns
 def move_to_backend(conn: psycopg.Connection, state: str, backend: str) -> int:
     """Move the rows of a state to another backend; its declaration must name that from then on. Returns the rows moved.
 
-    conn: in autocommit mode. Killed anywhere, the next call goes on. What the last reprocess has replaced goes.
+    conn: in autocommit mode. Safe to re-run after a crash. Drops the tables kept for rolling back the last reprocess.
     Raises UnknownStateError, SpecError for a state that the backend cannot hold, PipelineHeldError, StateBusyError,
     SwapError, DependentObjectsError, FindingError, LifeError.
     """
@@ -53,6 +53,7 @@ def _move_rows(conn: psycopg.Connection, spec: StateSpec, target: StateSpec, at:
     with locked_tables(conn, [spec.name]):
         Kept(conn, at.pipeline).drop()
         if BACKENDS[spec.backend].tables is not None:
+            # Without its changelog, because that stays in the ledger's database, whichever backend has the rows.
             BACKENDS[spec.backend].drop(conn, replace(spec, changelog=False))
         backend.end_copy(conn, target, at.committed)
         conn.execute(
@@ -65,18 +66,19 @@ def _move_rows(conn: psycopg.Connection, spec: StateSpec, target: StateSpec, at:
 
 
 def _drop_left_rows(conn: psycopg.Connection, spec: StateSpec) -> None:
-    """Drop what a move has left in a store outside of the ledger's database."""
+    """Drop the old rows that a move has left in a store outside the ledger's database."""
     for name, backend in BACKENDS.items():
         if name != spec.backend and backend.tables is None and backend.holds(spec):
             backend.drop(conn, replace(spec, backend=name, partitions=1, changelog=False))
 
 
 def move_to_pipeline(conn: psycopg.Connection, state: str, pipeline: str, *, spout: str | None = None) -> None:
-    """Let another pipeline feed a state, from its next batch on; both declarations must say so from then on.
+    """Have another pipeline feed a state from its next batch on; both declarations must say so from then on.
 
-    spout: of a pipeline that has not run yet, which is registered; None: it must have run. One transaction.
+    spout: the spout of a pipeline that has not run yet, which is then registered. None: the pipeline must have run.
+    The move is one transaction.
     Raises UnknownStateError, UnknownPipelineError, PipelineHeldError, StateBusyError, SwapError, and LifeError for a
-    state that is not in the ledger's database, or whose batch is open.
+    state that is not in the ledger's database, or if one of the two pipelines has an open batch.
     """
     spec, source = Catalog(conn).get(state), pipeline_of(conn, state)
     if spout is not None:
@@ -86,8 +88,8 @@ def move_to_pipeline(conn: psycopg.Connection, state: str, pipeline: str, *, spo
         raise LifeError(f"state {state!r}: pipeline {pipeline!r} feeds it already")
     if BACKENDS[spec.backend].tables is None:
         raise LifeError(
-            f"state {state!r}: lives in {spec.backend}, where its rows cannot change their batch all at once; move it "
-            f"to postgres first, then to pipeline {pipeline!r}, and back"
+            f"state {state!r}: lives in {spec.backend}, which cannot change the txids of all rows in one transaction; "
+            f"move it to postgres first, then to pipeline {pipeline!r}, and back"
         )
     with at_rest(conn, [source, pipeline], [state]):
         left, arrived = position(conn, source), position(conn, pipeline)
@@ -114,7 +116,7 @@ def _check_no_open_batch(state: str, at: Position) -> None:
 
 
 def _settle_rows(conn: psycopg.Connection, spec: StateSpec) -> None:
-    """Make every row, and its only entry in the changelog, one of batch 0."""
+    """Give every row txid 0, and replace the changelog by one entry per row, also with txid 0."""
     table = StateTable(spec)
     if table.keeps_txid:
         previous = [name for name in table.row if table.keeps_previous and name.startswith("prev_")]

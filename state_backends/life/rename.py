@@ -1,7 +1,7 @@
-"""Rename a state or a pipeline: everything that has its name, in one transaction; the old name says the new one.
+"""Rename a state or a pipeline, wherever its name is stored, in one transaction. The old name then points to the new.
 
-A state outside of the ledger's database is copied under its new name first, since its keys cannot be renamed at once.
-The transaction then switches, and the old rows go after it.
+A state outside the ledger's database is first copied to its new name, because its keys cannot be renamed in one step.
+The transaction then switches to the copy, and the old rows are dropped after it.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,8 @@ from tidegauge.state_backends.spec.state_spec import NAME, NAME_RULE, StateSpec
 
 Within = Callable[[psycopg.Connection], object]
 
-# Rows that have the name of a state, or of a pipeline, besides its own, which others refer to.
+# Other rows with the name of a state or pipeline. Its own row is copied before and deleted after, because they refer to
+# it.
 OF_STATE: list[LiteralString] = [
     "UPDATE tidegauge.maintenance_run SET state = %(new)s WHERE state = %(old)s",
     "UPDATE tidegauge.dead_letter SET state = %(new)s WHERE state = %(old)s AND pipeline = %(pipeline)s",
@@ -51,12 +52,12 @@ COPY = (
 def rename_state(
     conn: psycopg.Connection, old: str, new: str, *, by: str = "", within: Within = lambda conn: None
 ) -> None:
-    """Give a state another name: its tables, changelog and view, catalog, settings, batches and runs.
+    """Rename a state: its tables, changelog and view, catalog row, settings, batches and maintenance runs.
 
-    conn: in autocommit mode. within: called in the transaction, for what others keep under the name. Killed anywhere,
-    the next call goes on. What the last reprocess has replaced goes, as it would come back under the old name.
-    Raises UnknownStateError, SpecError for an invalid name, LifeError for one that is taken, PipelineHeldError,
-    StateBusyError, SwapError.
+    conn: in autocommit mode. within: called in the transaction, to rename what callers store under the name. Safe to
+    re-run after a crash. Drops the tables kept for rolling back the last reprocess, because they would come back under
+    the old name. Raises UnknownStateError, SpecError for an invalid name, LifeError for one that is taken,
+    PipelineHeldError, StateBusyError, SwapError.
     """
     if not _is_renamed(conn, "state", old, new):
         spec = Catalog(conn).get(old)
@@ -105,10 +106,10 @@ def _drop_old_rows(conn: psycopg.Connection, old: str) -> None:
 
 
 def rename_pipeline(conn: psycopg.Connection, old: str, new: str, *, by: str = "") -> None:
-    """Give a pipeline another name in the ledger: with its batches, states, dead letters and driver's status.
+    """Rename a pipeline in the ledger, with its batches, states, dead letters and driver status.
 
-    Its checkpoint stays where it is. What the last reprocess has replaced goes. Raises UnknownPipelineError, LifeError
-    for a name that is invalid or taken, PipelineHeldError, StateBusyError, SwapError.
+    Its checkpoint stays where it is. Drops the tables kept for rolling back the last reprocess. Raises
+    UnknownPipelineError, LifeError for a name that is invalid or taken, PipelineHeldError, StateBusyError, SwapError.
     """
     if _is_renamed(conn, "pipeline", old, new):
         return
@@ -134,7 +135,7 @@ def _is_renamed(conn: psycopg.Connection, kind: Kind, old: str, new: str) -> boo
 
 
 def _check_free(conn: psycopg.Connection, kind: Kind, old: str, new: str, names: list[str]) -> None:
-    """Raise LifeError unless the new name is free, or is the one that this had before."""
+    """Raise LifeError unless the new name is free, or is the former name of what is renamed."""
     taken = former.former(conn, kind, new)
     if taken is not None and (taken.fate, taken.detail, taken.unfinished) == (Fate.RENAMED, old, False):
         return

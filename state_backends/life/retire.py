@@ -1,8 +1,8 @@
-"""Retire states, one by one or with their pipeline: keep them as they are, archive them, or drop them.
+"""Retire a state, or a pipeline with its states: keep them as they are, archive them, or drop them.
 
-What is in the ledger's database goes in one transaction, after the archives were read back. A store outside of it
-follows, and of a pipeline its checkpoint and its sources, which its caller drops; until that is done, the record of the
-former name says that the retirement is unfinished, and the next call takes it up.
+Everything in the ledger's database is removed in one transaction, after the archives were read back. Rows in other
+stores are dropped after it; for a pipeline, the caller then drops its checkpoint and sources. Until all of that is
+done, the record of the former name says that the retirement is unfinished, and the next call finishes it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 @dataclass(frozen=True)
 class Retirement:
-    """What becomes of a state or of a pipeline with all its states.
+    """The retirement of a state, or of a pipeline with all its states.
 
-    fate: kept, archived or dropped. folder: of the archives. by: who asked for it.
+    fate: kept, archived or dropped. folder: where the archives go. by: who requested it.
     """
 
     kind: Kind
@@ -40,9 +40,9 @@ class Retirement:
     by: str = ""
 
     def run(self, conn: psycopg.Connection) -> Iterator[str]:
-        """Retire it; yields a line of what was done at a time. Killed anywhere, the next call goes on.
+        """Retire it, and yield a line for each thing done. Safe to re-run after a crash.
 
-        conn: in autocommit mode. Of a pipeline, `finish` is to follow once its sources and its checkpoint are gone.
+        conn: in autocommit mode. For a pipeline, call `former.finish` once its sources and its checkpoint are dropped.
         Raises UnknownStateError, UnknownPipelineError, PipelineHeldError, StateBusyError, SwapError,
         DependentObjectsError, FindingError, LifeError.
         """
@@ -52,12 +52,12 @@ class Retirement:
         for state in self._unfinished(conn):
             BACKENDS[state.backend].drop(conn, state)
             former.finish(conn, "state", state.name)
-            yield f"state {state.name!r}: gone from {BACKENDS[state.backend].title}"
+            yield f"state {state.name!r}: dropped from {BACKENDS[state.backend].title}"
 
     def _retire(self, conn: psycopg.Connection) -> Iterator[str]:
         catalog = Catalog(conn)
         if self.kind == "state":
-            catalog.get(self.name)  # raises where there is none
+            catalog.get(self.name)  # called only because it raises for an unknown name
         at = position(conn, self.name if self.kind == "pipeline" else pipeline_of(conn, self.name))
         names = catalog.names(at.pipeline) if self.kind == "pipeline" else [self.name]
         with at_rest(conn, [at.pipeline], names):
@@ -83,7 +83,7 @@ class Retirement:
             yield f"state {spec.name!r}: archived in {str(self.folder / spec.name)!r}, {files}"
 
     def _settle(self, conn: psycopg.Connection, specs: Sequence[StateSpec], at: Position) -> None:
-        """Within one transaction: what is in the ledger's database goes, and the names say what became of them."""
+        """In one transaction, remove what is in the ledger's database, and record what became of each name."""
         if self.fate == Fate.KEPT:
             conn.execute(
                 "UPDATE tidegauge.state SET last_fed_txid = coalesce(last_fed_txid, %s) WHERE name = ANY(%s)",

@@ -1,6 +1,6 @@
 """Settled rows: what a state holds as of the committed batch, while no driver feeds it.
 
-An open batch, which a driver that died has left, is undone on the way where rows keep the version before.
+If a driver has died and left a batch open, its rows are read as they were before it, if they keep that version.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from tidegauge.state_backends.schema.reprocess import AFTER_MOVE, Phase
 from tidegauge.state_backends.spec.row import Key, Versioned
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# For a driver that has just been stopped, whose session may last a moment longer.
+# How long to wait for a pipeline's lock, because the session of a driver may last a moment longer than the driver.
 PATIENCE_MS = 10_000
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a pipeline stands. open_txid: of a batch that was begun and not committed; None if there is none."""
+    """Where a pipeline stands. open_txid: the batch that was begun and not committed; None if there is none."""
 
     pipeline: str
     committed: int
@@ -56,11 +56,12 @@ def pipeline_of(conn: psycopg.Connection, state: str) -> str:
 
 @contextmanager
 def at_rest(conn: psycopg.Connection, pipelines: list[str], states: list[str]) -> Iterator[None]:
-    """Hold pipelines and states, so that no driver feeds them, no reprocess fills them and no maintenance trims them.
+    """Lock pipelines and states, so that no driver feeds them, no reprocess fills them and no maintenance trims them.
 
-    Raises PipelineHeldError, StateBusyError, and SwapError where a reprocess has not ended.
+    Raises PipelineHeldError, StateBusyError, and SwapError if a reprocess has not ended.
     """
     with ExitStack() as held:
+        # In sorted order, so that two callers that lock the same pipelines do not wait for each other.
         for pipeline in sorted(pipelines):
             held.enter_context(BatchLedger(conn, pipeline).idle(patience_ms=PATIENCE_MS))
         held.enter_context(state_locks(conn, states, "retirement"))
@@ -70,10 +71,10 @@ def at_rest(conn: psycopg.Connection, pipelines: list[str], states: list[str]) -
 
 
 def settled_rows(conn: psycopg.Connection, spec: StateSpec, at: Position) -> Iterator[tuple[Key, Versioned]]:
-    """Yield every row, in key order, with the versions that it had once batch `at.committed` was committed.
+    """Yield every row, in key order, with the versions that it had when batch `at.committed` was committed.
 
-    Raises LifeError where that is not known, as the open batch has written and the row keeps no version before it;
-    FindingError where a store outside of the database does not hold what was committed.
+    Raises LifeError if that is unknown, because the open batch has written rows that do not keep their version before
+    it; FindingError if a store outside the database does not hold what was committed.
     """
     backend = BACKENDS[spec.backend]
     backend.check_one_back(conn, spec, at.committed)
@@ -91,7 +92,7 @@ def settled_rows(conn: psycopg.Connection, spec: StateSpec, at: Position) -> Ite
 def _open(spec: StateSpec, at: Position) -> LifeError:
     return LifeError(
         f"state {spec.name!r}: batch {at.open_txid} of pipeline {at.pipeline!r} is open and has written rows, and a "
-        f"{spec.kind} state keeps no version before it; let the pipeline finish that batch first"
+        f"{spec.kind} state does not keep the versions from before it; let the pipeline finish that batch first"
     )
 
 
@@ -99,6 +100,6 @@ def _check_reprocess(conn: psycopg.Connection, pipeline: str) -> None:
     found = reprocess.current(conn, pipeline)
     if found is not None and (found.phase == Phase.FEEDING or found.phase in AFTER_MOVE):
         raise SwapError(
-            f"pipeline {pipeline!r}: its reprocess since {found.started_at:%Y-%m-%d %H:%M:%S %Z} is {found.phase}; "
-            f"finish it, or give it up with `tidegauge run {pipeline} --abort-reprocess`"
+            f"pipeline {pipeline!r}: its reprocess of {found.started_at:%Y-%m-%d %H:%M:%S %Z} is {found.phase}; "
+            f"finish it, or abort it with `tidegauge run {pipeline} --abort-reprocess`"
         )

@@ -1,1 +1,1 @@
-"""Bringing a state and its ledger together again: audit, rebuild, resume, rewind."""
+"""Find and repair differences between a state and its ledger: audit, rebuild, resume, rewind."""

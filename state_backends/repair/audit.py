@@ -1,8 +1,8 @@
-"""Audit: compare keys chosen at random with what was counted.
+"""Audit: compare randomly chosen keys of a state with what was counted.
 
-Here by the changelog: every batch writes a key twice, as a row and as an entry, in one transaction; so where the two
-differ, one of them was lost, restored or edited apart from the other. What neither has, as a batch that was never
-counted, shows only when the source is read again (pipelines/repair/recount.py).
+This module compares them with the changelog. Every batch writes a key twice in one transaction, as a row and as an
+entry. So if the two differ, one of them was lost, restored or edited without the other. Input that is in neither, such
+as a batch that was never counted, is found only by reading the source again (pipelines/repair/recount.py).
 """
 
 import math
@@ -24,22 +24,24 @@ from tidegauge.state_backends.spec.table import StateTable, columns
 
 Place = Literal["row", "changelog"]
 
-# A batch may commit between the two reads of a key; one that still differs after so many looks is a deviation.
+# Keys that differ are compared again, because a batch may commit between the two reads. After so many looks that still
+# find a difference, it is a deviation.
 LOOKS = 3
 
-# A table of up to so many rows per key that is asked for is sampled as a whole.
+# A table with at most this many rows per requested key is sampled as a whole.
 ROWS_PER_KEY = 100
 
-# Doubles that are added up in another order differ in their last digits, and in those before them where large numbers
-# of both signs cancel out.
+# Tolerances, because doubles that are added in another order differ in their last digits, and in more digits if large
+# numbers of both signs cancel out.
 RELATIVE, ABSOLUTE = 1e-9, 1e-6
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """stored, counted: the value of the row and the one that it should have, stored column to value; None: absent.
+    """A key whose stored value is not the one that was counted.
 
-    place: where `stored` is, if that is not the row.
+    stored, counted: the value that it has and the value that it should have, as stored column to value; None: absent.
+    place: where `stored` was read.
     """
 
     key: Key
@@ -50,10 +52,10 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Audit:
-    """keys: how many were compared, as of batch `txid`.
+    """The result of an audit. keys: how many were compared, as of batch `txid`.
 
-    by: what they were compared with, in words. losses: what was found to be lost besides, in words. remarks: what could
-    not be compared.
+    by: names what they were compared with. losses: descriptions of anything else that is lost. remarks: descriptions of
+    what could not be compared.
     """
 
     txid: int
@@ -71,11 +73,11 @@ class Audit:
 def audit(conn: psycopg.Connection, spec: StateSpec, sample: int) -> Audit:
     """Compare at most `sample` keys of the changelog, and as many of the table, each chosen at random.
 
-    conn: in autocommit mode. Rows of a backend outside of the ledger's database are only looked up, so one that the
-    changelog never had is not found. Raises SpecError for a state without a changelog.
+    conn: in autocommit mode. In a backend outside the ledger's database, only rows of the changelog's keys are looked
+    up, so a row that the changelog never had is not found. Raises SpecError for a state without a changelog.
     """
     if not spec.changelog:
-        raise SpecError(f"state {spec.name!r}: keeps no changelog to be compared with; declare changelog=True")
+        raise SpecError(f"state {spec.name!r}: has no changelog to compare with; declare changelog=True")
     keys = sampled_keys(conn, spec, sample)
     txid, found = _differing(conn, spec, keys)
     for _ in range(LOOKS - 1):
@@ -85,7 +87,7 @@ def audit(conn: psycopg.Connection, spec: StateSpec, sample: int) -> Audit:
 
 
 def sampled_keys(conn: psycopg.Connection, spec: StateSpec, sample: int) -> list[Key]:
-    """Return at most `sample` keys of the state's table and as many of its changelog, where it has them."""
+    """Return at most `sample` keys of the state's table and as many of its changelog, if it has them."""
     if not spec.key:
         return [()]
     table = StateTable(spec)
@@ -97,10 +99,10 @@ def sampled_keys(conn: psycopg.Connection, spec: StateSpec, sample: int) -> list
 def committed_values(
     conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int, at: datetime
 ) -> dict[Key, Any]:
-    """Return what the rows of keys hold as of the committed batch, stored column to value; None where absent.
+    """Return the values of keys as of the committed batch, as stored column to value; None if a key is absent.
 
-    A key whose row has lost that value to the open batch is left out: only opaque rows keep it. at: the clock by which
-    rows live.
+    A key is left out if the open batch has overwritten its value, because only opaque rows keep the previous one.
+    at: the time by which a ttl is judged.
     """
     held = _settled(conn, spec, keys, txid)
     return dict(zip(held, BACKENDS[spec.backend].committed_values(conn, spec, held, txid, at), strict=True))
@@ -109,7 +111,7 @@ def committed_values(
 def logged_values(
     conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int, at: datetime
 ) -> dict[Key, Any]:
-    """Return the same from the changelog."""
+    """Return the same values from the changelog."""
     changes = Changelog(conn, spec).as_of(txid, keys)
     return {key: _value(spec, change, at) for key, change in zip(keys, changes, strict=True)}
 
@@ -131,12 +133,12 @@ def _differing(conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key]) -
         txid = Changelog(conn, spec).extent().committed
         stored = committed_values(conn, spec, keys, txid, now)
         logged = logged_values(conn, spec, list(stored), txid, now)
-    # As text, in which a NaN equals itself.
+    # Compared as text, because a NaN equals itself only as text.
     return txid, [Deviation(key, has, logged[key]) for key, has in stored.items() if repr(has) != repr(logged[key])]
 
 
 def _settled(conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int) -> Sequence[Key]:
-    """Return the keys whose rows still have what was committed: a transactional row of an open batch has not."""
+    """Return the keys whose rows still have what was committed, unlike transactional rows that the open batch wrote."""
     if spec.kind == "opaque":
         return keys
     rows = BACKENDS[spec.backend].rows(conn, spec).multi_get(keys)
@@ -150,9 +152,9 @@ def _value(spec: StateSpec, change: Change | None, now: datetime) -> Any:
 
 
 def are_alike(spec: StateSpec, stored: Mapping[str, Any] | None, counted: Mapping[str, Any] | None) -> bool:
-    """Return whether two values of a key may be of the same events, folded in another order; None: of no event.
+    """Return whether two values of a key may come from the same events, folded in another order; None: from no event.
 
-    stored, counted: stored column to value. Compared are the measures of `spec`.
+    stored, counted: stored column to value. Only the measures of `spec` are compared.
     """
     if stored is None or counted is None:
         return stored is counted
@@ -167,7 +169,7 @@ def _measure_alike(name: str, measure: Aggregator, stored: Mapping[str, Any], co
 
 
 def are_close(one: Any, other: Any) -> bool:
-    """Return whether two values are equal but for the last digits of doubles, at any depth."""
+    """Return whether two values are equal except for the last digits of doubles, at any depth."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(are_close(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

@@ -1,7 +1,7 @@
-"""Rebuild: make the rows of a state again from its changelog, on any backend.
+"""Rebuild: write the rows of a state again from its changelog, on any backend.
 
-For a state whose rows are lost, or move to another store. Stop its pipeline first; the ledger stays as it is, so the
-pipeline goes on from the committed batch.
+For a state whose rows are lost, or are moved to another store. Stop its pipeline first. The ledger stays as it is, so
+the pipeline continues after the committed batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,9 @@ CHUNK_KEYS = 10_000
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a rebuild is. last_key: what to resume from. keys: done by this run, of about `of` there are in all.
+    """How far a rebuild is. last_key: where to resume. keys: how many this run has done. of: about how many there are.
 
-    txid: the batch whose state the rows show.
+    txid: the batch whose values the rows have.
     """
 
     last_key: Key
@@ -42,15 +42,15 @@ def rebuild(
 ) -> Iterator[Progress]:
     """Replace the rows of a state in `target`, in key order, a chunk of keys per step; stop iterating to stop.
 
-    upto: the batch whose state to rebuild; None means the committed one, whatever has been written of an open one.
-    resume_from: the `last_key` of a run that was cut short; starting over gives the same, only later.
+    upto: the batch to rebuild; None means the committed one, without what an open batch has written.
+    resume_from: the `last_key` of an interrupted run; starting over gives the same rows but takes longer.
     work: the state's lock, if the caller holds it.
-    Opaque rows carry their newest two versions, so that readers beside an open batch, replays and reverts find what
-    they would have found. Left out is what the next merge would take as nothing: versions past their ttl, which
-    lookups answer as missing from then on, and tombstones of batches that cannot be undone any more. Whatever else
-    `target` holds goes, range by range: rows that were removed meanwhile, rows of a newer batch.
+    Opaque rows get their newest two versions, so that replays, reverts and reads during an open batch find the version
+    that they need. Rows that the next merge would ignore are left out: versions past their ttl, which lookups then
+    report as missing, and tombstones of batches that can no longer be reverted. Any other rows in `target` are removed,
+    range by range: rows of keys that were removed meanwhile, and rows of a newer batch.
     Raises OutOfReachError, NotCommittedError, UnknownStateError; StateBusyError while another work has the state's
-    tables: entries must not be deleted between two chunks.
+    tables, because entries must not be deleted between two chunks.
     """
     with lock_unless(work, log.conn, log.spec.name, "rebuild"):
         yield from _rebuild(log, target, upto, chunk_keys, resume_from)
@@ -61,6 +61,7 @@ def _rebuild(
 ) -> Iterator[Progress]:
     extent = log.extent()
     if extent.ttl is not None:
+        # Noted before any row is left out, because a batch that comes again must not count on rows past their ttl.
         note_expired(log.conn, log.spec.name, extent.clock)
     txid = extent.committed if upto is None else upto
     done, of, last = 0, log.estimate_keys(), resume_from
@@ -78,10 +79,10 @@ def _rebuild(
 
 
 def _replace(target: IBackingMap, after: Key | None, last: Key | None, rows: dict[Key, Versioned]) -> None:
-    """Make `rows` all that `target` holds after one key and up to another; None: from its start, to its end."""
+    """Make `rows` the only rows of `target` after key `after`, up to key `last`; None: from the start, to the end."""
     surplus = [key for key, txid in _held(target, after, last) if key not in rows or txid > (rows[key].txid or 0)]
     for first in range(0, len(surplus), CHUNK_KEYS):
-        # Removed first: a row is never replaced by one of an older batch.
+        # Removed first, because a backing map refuses to replace a row by one of an older batch.
         target.multi_remove(surplus[first : first + CHUNK_KEYS])
     target.multi_put(list(rows), list(rows.values()))
 
@@ -89,7 +90,7 @@ def _replace(target: IBackingMap, after: Key | None, last: Key | None, rows: dic
 def _held(target: IBackingMap, after: Key | None, last: Key | None) -> Iterator[tuple[Key, int]]:
     """Yield the keys of that range with the batch that wrote each."""
     if not target.spec.key:
-        # The only row: no key is before or after it.
+        # A state without key columns has one row. It belongs to the first range, because no key is before or after it.
         yield from ((key, row.txid or 0) for key, row in target.scan() if after is None)
         return
     for key, row in target.scan(start=after, stop=last):
@@ -106,7 +107,7 @@ def _is_needed(newest: Change, txid: int, extent: Extent) -> bool:
 
 
 def stored_row(spec: StateSpec, versions: Sequence[Change]) -> Versioned:
-    """Return the row whose newest two versions these are, the newest first, or the only one."""
+    """Return the row that has these versions: its newest two, the newest first, or its only one."""
     newest, *before = versions
     value = _value(spec, newest)
     if spec.kind != "opaque" or not before:

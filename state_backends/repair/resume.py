@@ -1,6 +1,6 @@
-"""Resume point: where the sources of a pipeline stood at a committed batch, as the ledger has it.
+"""Resume point: the position of a pipeline's sources after a committed batch, as recorded in the ledger.
 
-The ledger stores the source offsets of every batch, and the files it has read. So a checkpoint that is lost, or older
+The ledger stores the source offsets of every batch, and the files that it read. So a checkpoint that is lost, or older
 or newer than the ledger, can be written again (pipelines/repair/checkpoint_writer.py).
 """
 
@@ -24,7 +24,8 @@ Files = dict[str, int]
 
 BATCH = "SELECT txid, batch_id, batch_time, offsets FROM tidegauge.batch WHERE pipeline = %s AND txid = %s"
 
-# What was counted before the present states were fed does not matter; a batch without a record of its input does.
+# Finds the newest batch whose input is not on record. Batches up to `fed_after` do not matter, because the present
+# states have not counted them.
 UNRECORDED = """
 SELECT greatest(CASE WHEN p.files_since > p.fed_after THEN p.files_since END, (
     SELECT max(b.txid) FROM tidegauge.batch b
@@ -44,7 +45,8 @@ class ResumePoint:
     """The batch that a pipeline resumes after.
 
     batch_id: Spark's number of it; -1: before the first batch. before: the offsets of the batch before it; the same as
-    `offsets` where those are unknown. opened: where the next batch ends, if it was begun and must come again as it was.
+    `offsets` if those are unknown. opened: the offsets of the next batch, if it was begun and must have the same input
+    again.
     """
 
     pipeline: str
@@ -64,7 +66,7 @@ class ResumePoint:
 def resume_point(conn: psycopg.Connection, pipeline: str, txid: int | None = None) -> ResumePoint:
     """Return where the sources stood at batch `txid`; None: at the committed one, with the open batch if there is one.
 
-    Raises ResumeError where the ledger does not have the offsets.
+    Raises ResumeError if the ledger does not have the offsets.
     """
     with conn.cursor(row_factory=dict_row) as cursor:
         ledger = cursor.execute("SELECT * FROM tidegauge.pipeline WHERE name = %s", [pipeline]).fetchone()
@@ -91,16 +93,17 @@ def resume_point(conn: psycopg.Connection, pipeline: str, txid: int | None = Non
 
 
 def committed_range(conn: psycopg.Connection, pipeline: str) -> tuple[int, int]:
-    """Return the first and the last txid that the present states have counted; the last is less where there is none."""
+    """Return the first and the last txid that the present states have counted; if there is none, last < first."""
     row = conn.execute("SELECT fed_after + 1, committed_txid FROM tidegauge.pipeline WHERE name = %s", [pipeline])
     first, last = row.fetchone() or (1, 0)
     return first, last
 
 
 def steps(conn: psycopg.Connection, pipeline: str, after: int, last: int, rows: int) -> list[int]:
-    """Return the txids at which to part the input of the batches after `after`, up to `last`.
+    """Return the txids after which to split the input of the batches from `after` (excluded) to `last`.
 
-    At least `rows` rows lie between two of them; the last two batches are apart, so that the last one can be reverted.
+    Each part has at least `rows` rows, except that the last two batches are always separate, so that the last one can
+    be reverted.
     """
     found, since = list[int](), 0
     for txid, counted in conn.execute(STEPS, [pipeline, after, last]):
@@ -112,7 +115,7 @@ def steps(conn: psycopg.Connection, pipeline: str, after: int, last: int, rows: 
 
 
 def files_up_to(conn: psycopg.Connection, pipeline: str, txid: int, place: int) -> dict[int, Files]:
-    """Return the files that each batch up to `txid` has read of the source at `place`, by txid.
+    """Return the files that each batch up to `txid` has read from the source at `place`, by txid.
 
     Raises ResumeError if some of these batches are older than the record of files.
     """
@@ -123,7 +126,7 @@ def files_up_to(conn: psycopg.Connection, pipeline: str, txid: int, place: int) 
 
 
 def files_after(conn: psycopg.Connection, pipeline: str, txid: int, place: int) -> set[str]:
-    """Return the files that batches after `txid` have read of the source at `place`, by path in its folder."""
+    """Return the files that batches after `txid` have read from the source at `place`, by path in its folder."""
     later = _files(conn, pipeline, place, txid, None)
     return {path for files in later.values() for path in files}
 
@@ -144,7 +147,7 @@ def _batch(conn: psycopg.Connection, pipeline: str, txid: int) -> dict[str, Any]
 
 
 def _opened(conn: psycopg.Connection, pipeline: str, open_txid: int | None) -> Offsets | None:
-    """Return where the open batch ends. None if it may be planned again: it was not begun, or can be reverted."""
+    """Return the offsets of the open batch; None if it may be planned again: it was not begun, or can be reverted."""
     batch = None if open_txid is None else _batch(conn, pipeline, open_txid)
     if batch is None:
         return None

@@ -1,12 +1,12 @@
 """Rewind: take a pipeline's states and its ledger back to an earlier committed batch.
 
-A state goes back by its changelog, which has every version since the last compaction; by the previous versions in its
-rows, which reach back one batch; or it is emptied, if it was added later. What none of these can mend is said before
-anything is touched. States in the ledger's database go back in one transaction with the ledger; those of other stores
-follow, and a driver that starts in between finds them ahead of the ledger.
+A state is rewound with its changelog, which has every version since the last compaction, or with the previous versions
+in its rows, which reach back one batch. A state that was added later is emptied. A state for which none of these works
+is reported before anything is changed. States in the ledger's database go back in one transaction with the ledger.
+Those in other stores follow, and a driver that starts in between finds them ahead of the ledger.
 
-The batch after the one that is gone back to is left open, as by a driver that died: a leftover of it is reverted, and
-the committed batch is not replayed, since its rows may have lost their previous versions.
+The next batch is left open, as if its driver had died. So the next driver reverts what is left of it, and does not
+replay the committed batch, because the rows of that may have lost their previous versions.
 """
 
 from collections.abc import Sequence
@@ -62,9 +62,9 @@ class StateStep:
 
 
 WORDS: dict[Way, str] = {
-    "changelog": "goes back by its changelog",
-    "previous versions": "goes back by the previous versions in its rows",
-    "emptied": "is emptied, it was added after that batch",
+    "changelog": "is rewound with its changelog",
+    "previous versions": "is rewound with the previous versions in its rows",
+    "emptied": "is emptied, because it was added after that batch",
     "unchanged": "stays as it is",
 }
 
@@ -90,13 +90,13 @@ class Rewind:
         return int(self._ledger["committed_txid"])
 
     def plan(self) -> list[StateStep]:
-        """Return how each state goes back, or why it cannot. Touches nothing."""
+        """Return how each state goes back, or why it cannot. Changes nothing."""
         return [self._step(spec) for spec in Catalog(self._conn).specs(self.pipeline)]
 
     def run(self) -> None:
-        """Take the ledger and the states in its database back. Raises RewindError, before it touches anything.
+        """Take the ledger and the states in its database back in one transaction; `follow` does the rest.
 
-        One transaction; `follow` does the rest.
+        Raises RewindError before it changes anything.
         """
         steps = self.plan()
         if stuck := [step for step in steps if step.obstacle]:
@@ -106,7 +106,7 @@ class Rewind:
         if self.to == self.committed:
             return
         with self._conn.transaction():
-            # First: waits for tasks in flight, and refuses those that come later.
+            # First, because it waits for tasks in flight, which lock the ledger's row, and fences off later ones.
             self._take_ledger_back()
             for step in steps:
                 if BACKENDS[step.spec.backend].tables is not None:
@@ -118,8 +118,9 @@ class Rewind:
             self._forget_batches([step.spec.name for step in steps if step.way == "changelog"])
 
     def follow(self) -> None:
-        """Take the states in other stores back, after `run`. Killed before its end, it leaves them ahead of the ledger,
-        which a driver finds when it starts, and names the remedy.
+        """Take the states in other stores back, after `run`.
+
+        If it is killed, they stay ahead of the ledger; the next driver finds that when it starts, and names the remedy.
         """
         for step in self._following:
             self._take_back(step)
@@ -133,25 +134,25 @@ class Rewind:
         if since >= self.to:
             return StateStep(spec, "emptied")
         if spec.changelog:
-            late = f"its changelog reaches back to batch {oldest} only" if oldest > self.to else ""
+            late = f"its changelog reaches back only to batch {oldest}" if oldest > self.to else ""
             return StateStep(spec, "changelog", late)
         return StateStep(spec, "previous versions", self._lack_of_versions(spec))
 
     def _lack_of_versions(self, spec: StateSpec) -> str:
         if spec.kind != "opaque":
-            return f"keeps no changelog, and a {spec.kind} state has no previous versions"
+            return f"has no changelog, and a {spec.kind} state has no previous versions"
         if self.to < self.committed - 1:
-            return f"keeps no changelog, and its rows reach back to batch {self.committed - 1} only"
+            return f"has no changelog, and its rows reach back only to batch {self.committed - 1}"
         if self._ledger["open_txid"] is not None:
             return (
-                f"keeps no changelog, and batch {self._ledger['open_txid']} has been begun, whose revert uses up the "
-                "previous versions in its rows"
+                f"has no changelog, and batch {self._ledger['open_txid']} was begun; reverting it uses up the previous "
+                "versions in its rows"
             )
         try:
             BACKENDS[spec.backend].check_one_back(self._conn, spec, self.to)
         except FindingError as error:
             said = str(error).removeprefix(f"state {spec.name!r}: ")
-            return f"its store would not agree with the ledger then: {said}"
+            return f"its store would disagree with the ledger afterwards: {said}"
         return ""
 
     def _take_back(self, step: StateStep) -> None:

@@ -165,7 +165,7 @@ class TestFiles:
 
         assert said == [
             "words: from batch 4 back to batch 1",
-            "state 'words': goes back by its changelog",
+            "state 'words': is rewound with its changelog",
             f"folder {str(workspace.input)!r}: has everything after that batch",
             "words: is at batch 1",
         ]
@@ -198,7 +198,7 @@ class TestFiles:
         with pytest.raises(InputLostError, match=r"1 of the files .* are gone, the first is '3.txt'") as caught:
             list(recovery(workspace, words(workspace)).rewind(1))
 
-        assert said[:2] == ["words: from batch 3 back to batch 1", "state 'words': goes back by its changelog"]
+        assert said[:2] == ["words: from batch 3 back to batch 1", "state 'words': is rewound with its changelog"]
         assert re.search(message_of("A recovery that cannot be done", 2), str(caught.value))
         assert counts(workspace) == {"dog": 3}
         assert workspace.run(words(workspace)) == []
@@ -209,7 +209,7 @@ class TestFiles:
         pipeline = words(workspace, changelog=False)
         workspace.run(pipeline)
 
-        with pytest.raises(RewindError, match="keeps no changelog, and its rows reach back to batch 2 only") as caught:
+        with pytest.raises(RewindError, match="has no changelog, and its rows reach back only to batch 2") as caught:
             list(recovery(workspace, pipeline).rewind(1))
         assert re.search(message_of("A recovery that cannot be done", 1), str(caught.value))
         refused = counts(workspace)
@@ -250,7 +250,7 @@ class TestRedis:
         batches = workspace.run(pipeline)
 
         way = "its changelog" if changelog else "the previous versions in its rows"
-        assert f"state 'recovered_words': goes back by {way}" in said
+        assert f"state 'recovered_words': is rewound with {way}" in said
         expected = {"dog": to} | {f"cat{number}": 1 for number in range(1, to + 1)}
         assert at_once == ((to, expected), expected)
         assert [txid for txid, _ in batches] == list(range(to + 1, 5))

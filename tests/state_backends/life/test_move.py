@@ -208,7 +208,7 @@ def test_the_new_pipeline_cannot_be_taken_back_to_before_the_move(two):
         step.obstacle for step in Rewind(target.conn, target.pipeline, 2).plan() if step.spec.name == moved.name
     ]
 
-    assert obstacles == ["its changelog reaches back to batch 3 only"]
+    assert obstacles == ["its changelog reaches back only to batch 3"]
 
 
 def test_an_open_batch_is_finished_before_a_state_changes_its_pipeline(two):

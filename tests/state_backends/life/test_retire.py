@@ -77,7 +77,7 @@ def test_an_archive_has_the_committed_rows_and_the_changelog(feed, tmp_path):
     assert [(row["page"], row["n"], row["txid"]) for row in entries] == [("a", 1, 1), ("a", 2, 2), ("b", 5, 2)]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["state"], manifest["txid"], manifest["files"]["rows.parquet"]["rows"]) == (feed.spec.name, 2, 2)
-    assert lines[-1].endswith("at batch 2") or "gone from Redis" in lines[-1]
+    assert lines[-1].endswith("at batch 2") or "dropped from Redis" in lines[-1]
     assert is_gone(feed)
 
 
@@ -160,7 +160,7 @@ def test_an_archive_that_reads_back_otherwise_drops_nothing(feed, tmp_path, monk
 def test_another_archive_is_not_overwritten(feed, tmp_path):
     (tmp_path / feed.spec.name).mkdir()
 
-    with pytest.raises(LifeError, match="exists and is no archive of it at batch 2; choose another folder"):
+    with pytest.raises(LifeError, match="exists and is not an archive of it at batch 2; choose another folder"):
         retired(feed, Fate.ARCHIVED, tmp_path)
     assert feed.read("a") == [2]
 

@@ -78,5 +78,5 @@ def test_a_state_without_a_key_is_compared_as_one(new_feed, fresh):
 
 
 def test_a_state_without_a_changelog_is_refused(conn, fresh):
-    with pytest.raises(SpecError, match=r"keeps no changelog to be compared with; declare changelog=True$"):
+    with pytest.raises(SpecError, match=r"has no changelog to compare with; declare changelog=True$"):
         audit(conn, fresh(replace(VIEWS, changelog=False)), 10)

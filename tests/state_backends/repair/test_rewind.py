@@ -143,7 +143,7 @@ class TestByTheChangelog:
         with pytest.raises(RewindError) as caught:
             rewind(feed, 2)
 
-        assert "its changelog reaches back to batch 4 only" in str(caught.value)
+        assert "its changelog reaches back only to batch 4" in str(caught.value)
         feed.ledger.release()
         assert everything(feed)[:2] == before[:2]
 
@@ -174,7 +174,7 @@ class TestByPreviousVersions:
 
         with pytest.raises(BatchOrderError):
             feed.begin(1)
-        with pytest.raises(RewindError, match="batch 3 has been begun, whose revert uses up the previous versions"):
+        with pytest.raises(RewindError, match="batch 3 was begun; reverting it uses up the previous versions"):
             rewind(feed, 1)
 
         assert live(feed) == {"a": 11}
@@ -192,9 +192,9 @@ class TestByPreviousVersions:
     @pytest.mark.parametrize(
         ("kind", "batches", "reason"),
         [
-            ("opaque", 3, "keeps no changelog, and its rows reach back to batch 2 only"),
-            ("transactional", 2, "keeps no changelog, and a transactional state has no previous versions"),
-            ("non_transactional", 2, "keeps no changelog, and a non_transactional state has no previous versions"),
+            ("opaque", 3, "has no changelog, and its rows reach back only to batch 2"),
+            ("transactional", 2, "has no changelog, and a transactional state has no previous versions"),
+            ("non_transactional", 2, "has no changelog, and a non_transactional state has no previous versions"),
         ],
     )
     def test_what_rows_cannot_mend_is_said_of_each_state_before_anything_is_touched(

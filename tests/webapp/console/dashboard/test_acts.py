@@ -64,8 +64,8 @@ class TestRewind:
 
         shown = text(page)
         assert "1 batch with 1,000 rows will be taken back, and 0 dead letters with it." in shown
-        assert "State 'flights_by_carrier': goes back by its changelog" in shown
-        assert "State 'totals': goes back by the previous versions in its rows" in shown
+        assert "State 'flights_by_carrier': is rewound with its changelog" in shown
+        assert "State 'totals': is rewound with the previous versions in its rows" in shown
         assert "Not possible now" not in shown
         assert commands(page)[1:3] == [
             "tidegauge pipelines rewind flights --to 1 --dry-run",
@@ -75,7 +75,7 @@ class TestRewind:
     @pytest.mark.parametrize(
         ("to", "reason"),
         [
-            ("1", "State 'totals': keeps no changelog, and its rows reach back to batch 2 only"),
+            ("1", "State 'totals': has no changelog, and its rows reach back only to batch 2"),
             ("9", "batch 9 is not committed; the newest is batch 3"),
             ("0", "cannot go back to batch 0"),
         ],
