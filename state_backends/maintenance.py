@@ -1,9 +1,9 @@
 """Maintenance: compaction and expiry of a state, in small steps.
 
-Compaction drops what neither a replay nor a reader at the committed batch could need. Expiry frees the rows whose time
-to live has run out; readers stopped seeing them at that moment. A backend frees its rows; changelog and ledger are
-trimmed here. A table is walked in key order, a page per transaction, so that writers hardly wait: a walk may be stopped
-between pages and killed anywhere, each page is whole, and the next walk starts over.
+Compaction deletes what neither a replay nor a reader at the committed batch can need. Expiry deletes rows that are past
+their time to live, which readers no longer see. Each backend trims its own rows; the changelog and the ledger are
+trimmed here. A table is walked in key order, with a transaction per page, so that writers hardly wait. A walk may be
+stopped between pages or killed anywhere, because each page is complete and the next walk starts over.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +25,13 @@ from tidegauge.state_backends.spec.table import StateTable, columns
 # Rows per page: about 30 ms of work here; a driver that wants to commit waits no longer than one page.
 PAGE_ROWS = 5_000
 
-# Row by row through the index: a hash join would read the whole table for every page, and the time of a walk would grow
-# with the square of the rows (0.3 s a page against 0.1 s at 400,000 keys, and worse with partitions).
+# Join row by row through the index, because a hash join would read the whole table for every page, and the time of a
+# walk would grow with the square of the rows (0.3 s a page, not 0.1 s, at 400,000 keys, and worse with partitions).
 BY_INDEX = "SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
 
 UNITS = ("rows", "bytes")
 
-# Batches that the ledger keeps whatever their age, for the dashboard and to revert a commit.
+# Newest batches that the ledger keeps regardless of their age, for the dashboard and to revert a commit.
 KEPT_BATCHES = 1_000
 
 
@@ -48,9 +48,9 @@ class Step:
 class Walk:
     """One walk over `table` in the order of `order` (unique, indexed).
 
-    useless: which rows to trim, a condition on `t` that may use the parameters that `open_page` returns; it is checked
-    under each row's lock. release: assignments that trim a row; None deletes it. open_page runs first in each page's
-    transaction, close_page last in that of a page that lost rows, with the same parameters.
+    useless: an SQL condition on `t`, true for rows to trim; it may use the parameters that `open_page` returns and is
+    checked with the row locked. release: SQL assignments that trim a row; None deletes it. open_page runs first in each
+    page's transaction; close_page runs last if the page has lost rows, with the same parameters.
     """
 
     step: str
@@ -89,7 +89,7 @@ class Walk:
             marks = sql.SQL(", ").join(sql.Placeholder(f"after_{i}") for i in range(len(self.order)))
             after = sql.SQL("({}) > ({})").format(order, marks)  # type: ignore[assignment]
         same = sql.SQL(" AND ").join(sql.SQL("t.{0} = k.{0}").format(sql.Identifier(name)) for name in self.order)
-        # A row that a writer holds is about to change: it is passed over, not waited for, so the two cannot deadlock.
+        # Rows that a writer has locked are skipped, because they are about to change and waiting could deadlock.
         return sql.SQL(
             "WITH page AS MATERIALIZED (SELECT {order} FROM {table} WHERE {after} ORDER BY {order} LIMIT {rows}), "
             "chosen AS MATERIALIZED (SELECT {keys} FROM {table} t JOIN page k ON {same} WHERE {useless} "
@@ -120,7 +120,7 @@ class Walk:
 class Horizon:
     """txid: the newest batch that is older than what is to be kept, and older than the committed one; 0 for none.
 
-    time: its batch time, at which a version is dead to every reader from then on. ttl: as of the batch at hand.
+    time: its batch time; a version that is dead then is dead to all later readers. ttl: of the open or next batch.
     """
 
     txid: int
@@ -133,11 +133,11 @@ def compact(
 ) -> Iterator[Step]:
     """Trim a registered state, a page per step; stop iterating to stop.
 
-    conn: in autocommit mode. keep: how far back reads in the past and histories reach. At any batch younger than that
-    the state can be read afterwards as it could be before; `tidegauge.state.oldest_txid` says from which batch on.
+    conn: in autocommit mode. keep: how far back as-of reads and histories must reach. As of any younger batch, reads
+    return the same afterwards as before; `tidegauge.state.oldest_txid` is the oldest batch that can still be read.
     work: the state's lock, if the caller holds it.
-    In turn: changelog entries that a later one older than `keep` replaces, those that say no more than their absence
-    would, tombstones, previous versions of wide values, ledger rows, dead space.
+    Trims, in this order: changelog entries that a later one older than `keep` replaces, entries that mean the same as
+    no entry, tombstones, previous versions of wide values, ledger rows, dead space.
     Raises UnknownStateError, StateBusyError while another work has the state's tables.
     """
     with lock_unless(work, conn, spec.name, "compaction"):
@@ -147,7 +147,7 @@ def compact(
 def _compact(conn: psycopg.Connection, spec: StateSpec, keep: timedelta) -> Iterator[Step]:
     table, backend = StateTable(spec), BACKENDS[spec.backend]
     horizon = _horizon(conn, spec.name, keep)
-    # Written first, done second: a reader that finds less than there was finds this, too.
+    # Recorded before anything is deleted, so that a reader that finds less than there was also finds this limit.
     conn.execute(
         "UPDATE tidegauge.state SET oldest_txid = %s WHERE name = %s AND oldest_txid < %s",
         [horizon.txid, spec.name, horizon.txid],
@@ -167,10 +167,10 @@ def _compact(conn: psycopg.Connection, spec: StateSpec, keep: timedelta) -> Iter
 def expire(conn: psycopg.Connection, spec: StateSpec, *, work: StateWork | None = None) -> Iterator[Step]:
     """Delete expired rows of a registered state, a page per step; stop iterating to stop.
 
-    conn: in autocommit mode. A row goes only if it is expired by the clock and the ttl of the batch that is open, or
-    now if none is: every later merge would take it as nothing too, so freeing it changes no result. What an open batch
-    wrote stays, as that may be reverted. A changelog keeps its entries, which are past their ttl, too.
-    Should the committed batch come again, its time is no earlier than that by which rows were freed.
+    conn: in autocommit mode. A row is deleted only if it has expired by the time and ttl of the open batch, or by now
+    if none is open. Every later merge would ignore it too, so its deletion changes no result. Rows that an open batch
+    wrote stay, because it may be reverted. A changelog keeps its entries, which are past their ttl too.
+    If the committed batch comes again, its time is not earlier than the time by which rows were freed.
     work: the state's lock, if the caller holds it.
     Raises UnknownStateError, StateBusyError while another work has the state's tables.
     """
@@ -179,7 +179,7 @@ def expire(conn: psycopg.Connection, spec: StateSpec, *, work: StateWork | None 
 
 
 def note_expired(conn: psycopg.Connection, state: str, clock: datetime) -> None:
-    """Note that rows which are past their ttl at `clock` are freed; before they are, or in the same transaction."""
+    """Record that rows past their ttl at `clock` are freed. Call it before they are, or in the same transaction."""
     conn.execute(
         "UPDATE tidegauge.state SET expired_until = greatest(expired_until, %s) WHERE name = %s", [clock, state]
     )
@@ -205,7 +205,7 @@ def table_sizes(conn: psycopg.Connection, name: sql.Identifier) -> tuple[int, in
     """Return the rows of a table, counted, and the bytes of it and its indexes."""
     row = conn.execute(
         sql.SQL(
-            # A partitioned table has no pages of its own; its partitions have them.
+            # The partitions are added, because a partitioned table has no pages of its own.
             "SELECT (SELECT count(*) FROM {name}), pg_total_relation_size({oid}) + "
             "(SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) FROM pg_inherits WHERE inhparent = {oid})"
         ).format(name=name, oid=sql.SQL("{}::regclass").format(sql.Literal(name.as_string(conn))))
@@ -217,14 +217,14 @@ def table_sizes(conn: psycopg.Connection, name: sql.Identifier) -> tuple[int, in
 def clock(conn: psycopg.Connection, state: str) -> dict[str, Any]:
     """Return `state`, the `committed` txid, and `clock` and `ttl` by which versions are dead to every later batch.
 
-    Held until the transaction ends, so that no batch begins with an earlier time meanwhile. Raises UnknownStateError,
-    ClockError: what a wrong clock takes for dead cannot be brought back.
+    Locks the ledger's row until the transaction ends, so that no batch begins with an earlier time meanwhile. Raises
+    UnknownStateError; ClockError for a wrong clock, because rows that it frees too early cannot be restored.
     """
     ledger = ledger_sql("s.name, p.committed_txid, p.open_time")
     row = conn.execute(ledger + sql.SQL(" FOR SHARE OF p"), [state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
-    # Asked once the row is held: the statement that waits for it sees what was there when it began to wait.
+    # A second statement, because the one that waits for the row sees the ttl from when it began to wait.
     ttl = conn.execute("SELECT tidegauge.ttl_at_hand(%s)", [state]).fetchone()
     assert ttl is not None
     name, committed, open_time = row
@@ -253,7 +253,7 @@ def _drop_replaced(table: StateTable, horizon: Horizon) -> Walk:
 
 
 def _drop_dead(table: StateTable, horizon: Horizon) -> Walk:
-    # An entry that was passed over, and is older still, would come back to life if the newest were dropped.
+    # Only without an older entry, because one that the walk has skipped would become the key's newest and revive it.
     dead = sql.SQL(
         "t.txid <= {horizon} AND NOT {live} AND NOT EXISTS (SELECT FROM {log} o WHERE {same} AND o.txid < t.txid)"
     ).format(
@@ -267,12 +267,12 @@ def _drop_dead(table: StateTable, horizon: Horizon) -> Walk:
 
 def _trim_ledger(conn: psycopg.Connection, state: str, keep: timedelta) -> Step:
     removed = conn.execute(
-        # Reads in the past need the time of the batch, in whichever state of the pipeline they still reach it.
+        # Batches that as-of reads of any of the pipeline's states can reach stay, because the reads need their time.
         "DELETE FROM tidegauge.batch b USING tidegauge.state s, tidegauge.pipeline p WHERE s.name = %s "
         "AND p.name = s.pipeline AND b.pipeline = p.name AND b.txid < p.committed_txid - %s "
         "AND b.batch_time < now() - %s::interval AND NOT EXISTS (SELECT FROM tidegauge.state r "
         "WHERE r.pipeline = p.name AND (r.definition ->> 'changelog')::boolean AND r.oldest_txid <= b.txid) "
-        # States that are kept can be put back, with the batches that fed them.
+        # So do batches that fed the states that a reprocess has replaced, because a roll-back needs them.
         "AND NOT EXISTS (SELECT FROM tidegauge.pipeline k WHERE k.name = p.name || '@kept' "
         "AND b.txid <= k.committed_txid)",
         [state, KEPT_BATCHES, keep],

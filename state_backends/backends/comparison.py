@@ -1,8 +1,8 @@
-"""Comparison: a store outside the ledger's database against the ledger, in both directions.
+"""Comparison: checks a store outside the ledger's database against the ledger, in both directions.
 
-A crash leaves two differences behind, which are made good: the committed batch is complete and not published, and an
-open batch is partly written. Everything else is a finding, which is refused with the remedy: the store is behind,
-ahead, incomplete, or holds another attempt at a batch than the one that was committed.
+A crash can leave two differences, which are repaired: the committed batch is complete but not published, or an open
+batch is partly written. Anything else is a finding, an error that names the remedy: the store is behind, ahead,
+incomplete, or holds another attempt at a batch than the one that was committed.
 """
 
 from typing import NamedTuple
@@ -22,9 +22,9 @@ LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = %s WHERE s.name 
 
 
 class LedgerSide(NamedTuple):
-    """What the ledger says of one state: the committed batch, how many keys it wrote, by which attempt.
+    """What the ledger knows about one state: the committed batch, how many keys it wrote, by which attempt.
 
-    by: "" where that is unknown. keys: None likewise. open_txid: the batch that is open, if any.
+    by: "" if that is unknown. keys: None if that is unknown. open_txid: the batch that is open, if any.
     """
 
     committed: int
@@ -40,7 +40,7 @@ def ledger_side(conn: psycopg.Connection, spec: StateSpec, committed: int) -> Le
 
 
 def compare(rows: GuardedMap, ledger: LedgerSide) -> None:
-    """Raise a FindingError unless `mend` brings the store to the ledger's batch."""
+    """Raise a FindingError unless `mend` can bring the store to the ledger's batch."""
     spec, status = rows.spec, rows.status()
     if status.is_rebuilding:
         raise findings.rebuilding(spec)
@@ -57,19 +57,20 @@ def compare(rows: GuardedMap, ledger: LedgerSide) -> None:
 
 
 def mend(rows: GuardedMap, ledger: LedgerSide) -> None:
-    """Publish what a crash left unpublished, and undo what the ledger does not know. Only after `compare`."""
+    """Publish what a crash left unpublished, and undo what the ledger does not know. Call it only after `compare`."""
     if rows.status().published < ledger.committed:
         rows.publish(ledger.committed, ledger.keys if ledger.by else None)
     if ledger.open_txid is None:
-        # The ledger may have been restored from a copy in which the next batch had not begun: nothing else reverts it.
+        # The ledger may have been restored from a copy in which the next batch had not begun. Reverted here, because
+        # nothing else does it then.
         rows.revert(ledger.committed + 1)
 
 
 def _is_unpublished(status: StoreStatus, own: BatchRecord, ledger: LedgerSide) -> bool:
-    """Whether the store has the committed batch, and only its driver's last word is lacking."""
+    """Return whether the store has the committed batch, and only its publication is missing."""
     if status.published != ledger.committed - 1:
         return False
-    # Batches of the first release have no token.
+    # Without a name the admitted txid decides, because batches of the first release have no token.
     return bool(own.by) or (status.admitted == ledger.committed and not ledger.by)
 
 
@@ -85,9 +86,9 @@ def _check_content(spec: StateSpec, own: BatchRecord, ledger: LedgerSide) -> Non
 
 
 def _check_ahead(rows: GuardedMap, status: StoreStatus, ledger: LedgerSide) -> None:
-    """Raise StoreAheadError unless the store is one batch ahead and that one comes again, or can be reverted."""
+    """Raise StoreAheadError unless the store is one batch ahead, and that batch comes again or can be reverted."""
     ahead, spec = ledger.committed + 1, rows.spec
-    # A batch after it has used up the versions before it, also if that batch was reverted since.
+    # A later batch, even one that was reverted since, has used up the versions that a revert needs.
     is_last = status.published == ahead and not rows.record(ahead + 1).has_written
     if not is_last or (spec.kind != "opaque" and ledger.open_txid != ahead):
         raise findings.ahead(spec, status.published, ledger.committed)

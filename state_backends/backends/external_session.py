@@ -1,6 +1,6 @@
 """One batch on a store outside the ledger's database: what the driver and the tasks do there, under the store's guard.
 
-Its rows are folded here, in Python; the changelog is in PostgreSQL, and checks the ledger's fence itself.
+The rows are folded here, in Python. The changelog is in PostgreSQL, so each write to it checks the ledger's fence.
 """
 
 import json
@@ -43,7 +43,7 @@ FOLDED_ROWS = 5_000
 
 
 class ExternalSession:
-    """A state in a store of its own, under the attempt that the store has admitted. See BackendSession."""
+    """The session of one attempt at a batch, for a state outside the ledger's database. See BackendSession."""
 
     def __init__(self, conn: psycopg.Connection, rows: GuardedMap, batch: Batch) -> None:
         self._attempt = Attempt.at(batch)
@@ -57,6 +57,7 @@ class ExternalSession:
             self.rows.check_store()
             ledger = ledger_side(self._conn, self._spec, self._batch.txid - 1)
             compare(self.rows, ledger)
+            # Compared before, so that a finding changes nothing; mended after, because only an admitted attempt writes.
             self.rows.admit(*self._attempt)
             mend(self.rows, ledger)
 
@@ -69,14 +70,16 @@ class ExternalSession:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        # Checked, not held: the store checks each write, and entries must be committed before their rows are put.
+        # The fence is checked and released, because the store itself checks each write, and changelog entries must be
+        # committed before their rows are put.
         with self._conn.transaction():
             lock_fence(self._conn, self._batch)
         yield
 
     @contextmanager
     def updating(self) -> Iterator[IBackingMap]:
-        # An updater may write a key again and again; a task that dies in between must leave nothing half done.
+        # Writes are deferred, because an updater may write a key several times, and a task that dies in between must
+        # leave nothing half done.
         deferred = DeferredMap(self._logged)
         yield deferred
         deferred.store()
@@ -101,7 +104,7 @@ class ExternalSession:
             Changelog(self._conn, self._spec).revert(self._batch.txid)
 
     def due_keys(self, due: str, before: datetime, most: int) -> list[Key]:
-        """A scan of every row through the driver's memory, some 10 microseconds each."""
+        """Scan every row in the driver's memory, which takes some 10 microseconds a row."""
         return [key for time, key in sorted(self._timers(due)) if time <= before][:most]
 
     def next_due(self, due: str) -> datetime | None:
@@ -113,7 +116,7 @@ class ExternalSession:
     def values_between(
         self, column: str, start: datetime | None, stop: datetime, schema: "pa.Schema"
     ) -> Iterator["pa.RecordBatch"]:
-        """A scan of every row, some 10 microseconds each."""
+        """Scan every row, which takes some 10 microseconds a row."""
         live = (
             (time, key, row)
             for time, key, row in self._times(column)
@@ -122,6 +125,7 @@ class ExternalSession:
         found = sorted(live, key=lambda each: each[0])
         for first in range(0, len(found), EMITTED_ROWS):
             some = found[first : first + EMITTED_ROWS]
+            # As transactional, so that an opaque row yields its current value only.
             spec = replace(self._spec, kind="transactional", ttl=None)
             keys, rows = [key for _, key, _ in some], [row for *_, row in some]
             yield _as_arrow(list(new_values(spec, keys, rows, self._batch.batch_time)), schema)
@@ -153,7 +157,7 @@ class ExternalSession:
         try:
             counts.multi_update(keys, [Fold(self._spec, partial) for partial in partials])
         except FoldRangeError:
-            # Nothing of the chunk was stored; it comes again without the keys that cannot be folded.
+            # Nothing of the chunk was stored, so it is folded again without the keys that cannot be folded.
             keys, partials = self._without_refused(counts, keys, partials)
             counts.multi_update(keys, [Fold(self._spec, partial) for partial in partials])
         return len(keys)
@@ -178,7 +182,7 @@ class ExternalSession:
 
 
 class _FencedLog:
-    """A changelog whose every write is a transaction under the ledger's row, committed before the rows are put."""
+    """A changelog in which each write is a transaction that locks the ledger's row and commits before rows are put."""
 
     def __init__(self, conn: psycopg.Connection, spec: StateSpec, batch: Batch) -> None:
         self.conn = conn
@@ -204,9 +208,9 @@ def _as_arrow(rows: Sequence[tuple[Any, ...]], schema: "pa.Schema") -> "pa.Recor
 def new_values(
     spec: StateSpec, keys: Sequence[Key], rows: Sequence[Versioned | None], batch_time: datetime
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield for each row that a merge has written: key, finished measures, and for an opaque state those of before.
+    """Yield for each row that a merge has written: key, finished measures, and for an opaque state the former measures.
 
-    rows[i]: what is stored under keys[i]; None is left out. The measures of before are null where readers saw none.
+    rows[i]: the row stored under keys[i]; None is left out. Former measures are null if readers saw no row.
     """
     nothing = (None,) * len(spec.measures)
     for key, row in zip(keys, rows, strict=True):
@@ -230,7 +234,7 @@ def _finished(spec: StateSpec, value: Any) -> tuple[Any, ...]:
 
 
 def _plain(value: Any, sql_type: str) -> Any:
-    """Return what Arrow takes, as PostgreSQL casts it in postgres/session.py."""
+    """Return a value that Arrow accepts, with the casts that PostgreSQL makes in postgres/session.py."""
     if value is None:
         return None
     if sql_type in ("jsonb", "json"):

@@ -1,4 +1,4 @@
-"""A backing map in a dict: for tests, notebooks, and as the plainest reading of the contract."""
+"""A backing map in a dict: for tests and notebooks, and as the simplest implementation of the contract."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class MemoryBackingMap:
-    """Rows of one state in a dict of this process; gone with it."""
+    """Rows of one state in a dict of this process. They are lost when it ends."""
 
     def __init__(self, spec: StateSpec) -> None:
         self.spec = spec
@@ -64,7 +64,7 @@ class MemoryBackingMap:
         return Versioned(value, row.txid, self._own(key, row.prev), row.prev_txid, at, row.prev_at or now)
 
     def _own(self, key: Key, value: Any) -> Any:
-        # A copy, so that what the caller does to its object later changes nothing here.
+        # A copy, so that the stored row does not change when the caller changes its object later.
         if value is None:
             return None
         if not self.spec.measures:

@@ -1,10 +1,10 @@
-"""A backing map that remembers rows: fewer round trips for a writer that meets the same keys batch after batch.
+"""Backing maps that wrap another one: CachedMap caches rows, LoggedMap writes a changelog, DeferredMap writes later.
 
-It wraps any other and keeps the same contract, but only for one writer per key: what another process writes to a
-remembered row is not seen until the row leaves the cache. What it cannot do, whatever it remembers, is take a row back:
-the map below refuses a row older than the stored one. Trident's CachedMap remembers before it has written, and
-remembers misses; here a row is remembered after it was stored, and an absent key is asked for every time, as another
-process may have put it meanwhile.
+CachedMap saves round trips for a writer that reads the same keys batch after batch. It keeps the contract of the map
+below it, but only for one writer per key: what another process writes to a cached row is not seen until the row leaves
+the cache. An outdated cache cannot replace a newer row, because the map below refuses a row older than the stored one.
+Trident's CachedMap caches before it has written, and caches misses. Here a row is cached after it was stored, and an
+absent key is read every time, because another process may have put it meanwhile.
 """
 
 from collections import OrderedDict
@@ -23,11 +23,11 @@ from tidegauge.state_backends.spec.row import Key, Versioned, check_unique, json
 
 
 class CachedMap:
-    """Keeps the `cache_keys` rows used last; reads count as use.
+    """Caches the `cache_keys` rows used last; reads count as use.
 
-    Not thread-safe: one task, one map, as with the connection below it. Rows are handed out as they are remembered:
-    make new values of them, change none in place. A call that fails forgets everything. So does `forget`: call it after
-    rolling back a transaction that this map has written in, as nothing else would tell it.
+    Not thread-safe: use one map per task, as with the connection below it. Returned rows are the cached objects, so
+    make new values and change none in place. A call that fails forgets every row. Call `forget` after rolling back a
+    transaction in which this map has written, because the map does not notice that.
     Raises SpecError for a cache of less than one row.
     """
 
@@ -40,7 +40,7 @@ class CachedMap:
         self._rows: OrderedDict[Key, Versioned] = OrderedDict()
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
-        """Return the row of each key, in the order asked; the inner map is asked, once, for those not remembered."""
+        """Return the row of each key, in the order asked. The inner map is read once, for the rows not cached."""
         typed = self.spec.check_keys(keys)
         rows: dict[Key, Versioned | None] = {key: self._rows.get(key) for key in typed}
         missed = [key for key, row in rows.items() if row is None]
@@ -52,7 +52,7 @@ class CachedMap:
         return [rows[key] for key in typed]
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
-        """Store rows as the inner map does. Its errors pass through, and leave nothing remembered."""
+        """Store rows as the inner map does. Its errors pass through, and clear the cache."""
         new = pair(self.spec, keys, rows)
         # Write first, remember second: a failed write must not leave a row in the cache that was not stored.
         with self._forgetting_on_failure():
@@ -70,7 +70,7 @@ class CachedMap:
     def scan(
         self, start: Key | None = None, stop: Key | None = None, prefix: Key | None = None
     ) -> Iterator[tuple[Key, Versioned]]:
-        """Scan the inner map, which holds every row that is remembered here."""
+        """Scan the inner map, which has every row that is cached here."""
         return self._inner.scan(start, stop, prefix)
 
     def revert(self, txid: int) -> int:
@@ -78,7 +78,7 @@ class CachedMap:
         return self._inner.revert(txid)
 
     def forget(self) -> None:
-        """Forget every row; the next read of each asks the inner map."""
+        """Forget every row, so that the next read of each reads the inner map."""
         self._rows.clear()
 
     @contextmanager
@@ -86,7 +86,7 @@ class CachedMap:
         try:
             yield
         except BaseException:
-            # Whether it was stored is not known, and what its transaction wrote before may be gone with it.
+            # All rows, because it is unknown what was stored, and earlier writes of the transaction may be rolled back.
             self.forget()
             raise
 
@@ -99,22 +99,22 @@ class CachedMap:
 
 
 def _is_timed(row: Versioned) -> bool:
-    """Whether the row carries its times; if not the store gives it its own, from which its ttl counts."""
+    """Return whether the row has its times. If not, the store sets them, so the cache cannot know what is stored."""
     return row.at is not None and (row.prev_txid is None or row.prev_at is not None)
 
 
-# A backing map that writes every new version to the state's changelog as well, whatever store keeps the rows.
+# LoggedMap writes every new version to the state's changelog as well, whichever store keeps the rows.
 #
-# Where rows and changelog are in PostgreSQL on one connection, both are one transaction. Otherwise the entry is
-# written first and the row second, so no row counts whose entry is missing: a transactional row that is there is not
-# put again by a replay, and nothing else would write its entry. Entries ahead of their rows are of the open batch,
-# which no reader sees; they are written again when the batch's task runs again, or go when it is reverted. That order
-# holds only if the entries are committed before the rows are put: give the log a connection of its own then, in
-# autocommit mode.
+# If rows and changelog are in PostgreSQL on one connection, both are written in one transaction. Otherwise the entry is
+# written first and the row second, so that no row counts whose entry is missing: a replay does not put a transactional
+# row again, so nothing else would write its entry. Entries ahead of their rows belong to the open batch, which no
+# reader sees. They are written again when the batch's task runs again, or deleted when it is reverted. That order holds
+# only if the entries are committed before the rows are put, so give the log a connection of its own then, in autocommit
+# mode.
 
 
 class RowLog(Protocol):
-    """What a logged map asks of its log; Changelog is one."""
+    """The calls that a LoggedMap makes to its log, such as a Changelog."""
 
     @property
     def conn(self) -> psycopg.Connection: ...
@@ -125,7 +125,7 @@ class RowLog(Protocol):
 
 
 class LoggedMap:
-    """Wraps a backing map; what is put or removed through it is in `log` too, under the row's txid.
+    """Wraps a backing map. Everything that is put or removed through it is also written to `log`, under the row's txid.
 
     Raises SpecError for a non-transactional state, whose rows have no txid to be logged under.
     """
@@ -142,10 +142,10 @@ class LoggedMap:
         return self._inner.multi_get(keys)
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
-        """Append and store. Raises what the inner map does, and psycopg.Error; a refused call stores no row.
+        """Log rows, then store them. Raises what the inner map does, and psycopg.Error; a refused call stores no row.
 
-        Entries of a refused call may stay where the inner map is another store: they are of a batch that cannot be
-        committed before it is reverted.
+        Entries of a refused call may stay if the inner map is another store. They do no harm, because their batch
+        cannot be committed before it is reverted.
         """
         now = datetime.now(UTC)
         new = {key: replace(row, at=row.at or now) for key, row in pair(self.spec, keys, rows).items()}
@@ -155,7 +155,7 @@ class LoggedMap:
             self._inner.multi_put(list(new), list(new.values()))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Forget rows; what the changelog has of their last version becomes a tombstone, as they bring no txid."""
+        """Remove rows. A removal has no txid, so the changelog's entry of the last version becomes a tombstone."""
         typed = check_unique(self.spec, keys)
         rows = zip(typed, self._inner.multi_get(typed), strict=True)
         gone = {key: Versioned(None, row.txid, at=row.at) for key, row in rows if row is not None}
@@ -169,7 +169,8 @@ class LoggedMap:
         return self._inner.scan(start, stop, prefix)
 
     def revert(self, txid: int) -> int:
-        """Put rows back and forget their entries; either first, as a revert that was cut short runs again."""
+        """Put rows back and delete their entries. The order does not matter, because a revert that is cut short runs
+        again."""
         with self._together():
             self._log.revert(txid)
             return self._inner.revert(txid)
@@ -181,19 +182,19 @@ class LoggedMap:
         return nullcontext()
 
     def _check_json(self, rows: dict[Key, Versioned]) -> None:
-        """Raise ValueShapeError where an inner map would, before anything is logged."""
+        """Raise ValueShapeError for a value that an inner map would refuse, before anything is logged."""
         for key, row in rows.items():
             for name in self._json if row.value is not None else ():
                 json_text(self.spec, key, row.value[name] if self.spec.measures else row.value)
 
 
-# A backing map that keeps what is put to itself until it is told to store it, each row once and as it came out.
+# DeferredMap holds what is put until `store` is called, which writes each row once, with its last value.
 #
-# For a store whose writes share no transaction with the rest of a task. A task that dies half way has stored nothing
-# of a key but its end, so that the run in its stead cannot take half of it for the whole.
+# For a store whose writes share no transaction with the rest of a task. A task that dies halfway has then stored only
+# last values of keys, so that the task that runs in its place cannot take a partial value for the whole.
 
 
-# Rows per write: few enough for the lists on their way to stay small.
+# Rows per write, so that the lists in memory stay small.
 STORED_ROWS = 10_000
 
 
@@ -212,7 +213,7 @@ class DeferredMap:
         return [found[key] for key in typed]
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
-        """Hold rows[i] under keys[i]. Raises KeyShapeError, DuplicateKeyError; whatever else is wrong, `store` says."""
+        """Hold rows[i] under keys[i]. Raises KeyShapeError, DuplicateKeyError; any other error is raised by `store`."""
         self._held |= pair(self.spec, keys, rows)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
@@ -232,7 +233,7 @@ class DeferredMap:
         return self._inner.revert(txid)
 
     def store(self) -> None:
-        """Put what is held into the inner map, and raise what that raises."""
+        """Put what is held into the inner map. Its errors pass through."""
         keys = list(self._held)
         for first in range(0, len(keys), STORED_ROWS):
             chunk = keys[first : first + STORED_ROWS]

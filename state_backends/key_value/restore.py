@@ -15,13 +15,14 @@ from tidegauge.state_backends.spec.row import Key
 
 T = TypeVar("T")
 
-# Of min_compaction_lag: in an older checkpoint, the values to go back to may be compacted away (Samza's 0.9).
+# Share of min_compaction_lag (Samza's 0.9). With an older checkpoint, the restore goes to the end of the log, because
+# compaction may have deleted the values to go back to.
 SAFE_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """start, end: the positions between which the log is replayed; later messages are undone, with None all of them.
+    """start, end: the positions between which the log is replayed. Later messages are undone; end=None undoes all.
 
     retain: the name of the local copy to start with, which reflects the log up to `start`. None: start empty.
     """
@@ -42,9 +43,9 @@ def plan_restore(
     checkpoint_age: timedelta = timedelta(),
     min_compaction_lag: timedelta = timedelta(hours=4),
 ) -> RestorePlan | None:
-    """Return how to bring a store back to its checkpoint; None where there is no log, and it starts empty.
+    """Return how to bring a store back to its checkpoint; None if there is no log, so that it starts empty.
 
-    oldest, newest: the first and last position of the log; None where it is empty.
+    oldest, newest: the first and last position of the log; None if it is empty.
     checkpointed: the position that the last checkpoint names, as `flush` returned it; 0: the log was empty then, so
         all of it is undone; None: there is no checkpoint.
     local: the complete local copies, name to position; one ahead of the checkpoint is not used.
@@ -61,7 +62,7 @@ def plan_restore(
     if oldest is None or newest is None or checkpointed is None:
         return RestorePlan(oldest, newest if retain_existing_state else None)
     if checkpointed == 0 < oldest:
-        # The store was empty at that time, whatever the log has lost since.
+        # All of it is undone, because the store was empty at that time, whatever the log has lost since.
         return RestorePlan(oldest, None)
     if not oldest <= checkpointed <= newest:  # the log was recreated, or no longer reaches back that far
         return RestorePlan(oldest, newest)
@@ -75,7 +76,7 @@ def plan_restore(
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The work of a restore. messages: replayed; bytes: of their keys and values as JSON; undone: keys undone after."""
+    """What a restore did. messages: replayed; bytes: of their keys and values as JSON; undone: keys undone after it."""
 
     messages: int
     bytes: int
@@ -83,7 +84,7 @@ class Restored:
 
 
 def checked_end(log: KeyValueLog, upto: int | None, after: int) -> int:
-    """Return where a restore from `after` up to `upto` ends; None means the end of the log. Raises PositionError."""
+    """Return the position up to which a restore replays; upto=None means the end of the log. Raises PositionError."""
     end = log.end() if upto is None else upto
     if not 0 <= after <= end <= log.end():
         raise PositionError(

@@ -72,11 +72,11 @@ class KeyValueStore:
         self._check_declared()
 
     def get(self, key: Key) -> Any:
-        """Return the value of a key, None where it is absent. Raises KeyShapeError."""
+        """Return the value of a key, None if it is absent. Raises KeyShapeError."""
         return next(iter(self.get_all([key]).values()), None)
 
     def get_all(self, keys: Sequence[Key]) -> dict[Key, Any]:
-        """Return a dict of the keys that exist to their values; one read of the backing map, for keys not cached.
+        """Return the values of those keys that exist. The backing map is read once, for the keys that are not cached.
 
         Keys are returned typed: a date given as text comes back as a date. Raises KeyShapeError.
         """
@@ -103,7 +103,7 @@ class KeyValueStore:
         )
 
     def delete(self, key: Key) -> None:
-        """Delete a key. An absent key is no error, and is logged: another reader of the log may have it."""
+        """Delete a key. An absent key is not an error; it is logged too, as another reader of the log may have it."""
         self.delete_all([key])
 
     def delete_all(self, keys: Sequence[Key]) -> None:
@@ -194,7 +194,7 @@ class KeyValueStore:
 
     def _write(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            # A rewritten key moves to the end: the buffer holds each key once, by its last write.
+            # A rewritten key moves to the end, because the buffer holds each key once, in the order of last writes.
             self._buffer.pop(message.key, None)
             self._buffer[message.key] = message
             self._cache.pop(message.key, None)
@@ -222,7 +222,7 @@ class KeyValueStore:
         return is_live(message.text is None, message.at, self.spec.ttl, clock)
 
     def _cache_message(self, message: Message | None) -> None:
-        # Absent keys are not cached: another process may put them.
+        # Absent keys are not cached, because another process may put them.
         if message is None or message.text is None:
             return
         self._cache[message.key] = message

@@ -28,7 +28,7 @@ NAME = "members"
 
 HEARTBEAT_SECONDS = 2.0
 
-# Least time between two appends: a caller with a period of HEARTBEAT_SECONDS may call a little early.
+# Minimum time between two appends; shorter, because a caller with a period of HEARTBEAT_SECONDS may call a bit early.
 PAUSE_SECONDS = 0.9 * HEARTBEAT_SECONDS
 
 # Time-outs as in Pravega's sample, in heartbeats per member, so that they do not depend on the number of members.
@@ -70,7 +70,7 @@ class Membership:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # Process ids are reused, in containers right after a restart.
+        # Random and not the process id, because ids are reused, in containers right after a restart.
         self.name = f"{role}-{uuid4().hex[:12]}"
         self._facts = {
             "role": role,
@@ -100,7 +100,7 @@ class Membership:
         self._next_beat = self._clock() + PAUSE_SECONDS
         self._members.update_state_unconditionally([self._beat()])
         self._members.fetch_updates()
-        # On a conflict another member has done it.
+        # A conflict is ignored, because it means that another member has done the same.
         with suppress(ContentionError):
             self._remove_dead()
             self._compact_a_long_log()
@@ -129,7 +129,7 @@ class Membership:
 
     def _remove_dead(self) -> None:
         def declare(state: dict[str, Any]) -> list[dict[str, Any]]:
-            # Never itself: this process is alive.
+            # Never itself, because this process is alive.
             found = [name for name in dead(state) if name != self.name]
             return [{"dead": found}] if found else []
 
@@ -138,7 +138,7 @@ class Membership:
 
     def _compact_a_long_log(self) -> None:
         def shortened(state: Any) -> Any:
-            # Checked on every attempt: another member may have compacted meanwhile.
+            # Checked on every attempt, because another member may have compacted meanwhile.
             return state if self._members.records_since_compaction > COMPACT_AFTER_RECORDS else None
 
         if self._members.records_since_compaction > COMPACT_AFTER_RECORDS:
@@ -146,7 +146,7 @@ class Membership:
 
 
 def members(conn: psycopg.Connection) -> list[Member]:
-    """Return the members, drivers first. If there are no heartbeats at all, logical time stops, and none is healthy."""
+    """Return the members, drivers first. If nobody sends heartbeats, logical time stops, and no member is healthy."""
     seen = read_current(conn, NAME, apply)
     if seen is None:
         return []
@@ -165,7 +165,7 @@ def apply(state: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
         case {"leave": list(names)}:
             return _without(state, names)
         case {"dead": list(names)}:
-            # A member that has sent a heartbeat since is not dead.
+            # Checked again, because a member may have sent a heartbeat since another one found it dead.
             return _without(state, [name for name in dead(state) if name in names])
     return state
 
@@ -215,8 +215,8 @@ def read_current(conn: psycopg.Connection, name: str, apply: Apply) -> CurrentSt
 def compact_logs(conn: psycopg.Connection) -> dict[str, int]:
     """Compact every synchronizer log. Returns the number of records dropped, by the log's name.
 
-    The members' log is replaced by its current value. The updates of other logs are known to their clients alone, so
-    those are truncated to the newest value that a client has compacted.
+    The members' log is replaced by its current value. Other logs are only truncated to the newest value that a client
+    has compacted, because only their clients can apply their updates.
     """
     names = conn.execute("SELECT name FROM tidegauge.synchronizer ORDER BY name").fetchall()
     return {name: compact_log(conn, name, apply if name == NAME else None) for (name,) in names}

@@ -17,12 +17,12 @@ from psycopg.pq import TransactionStatus
 
 from tidegauge.state_backends.errors import InvalidLogError, RecordTooLargeError, RevisionError, TruncatedError
 
-# Pravega's documented limit for one write: every client has to read every record.
+# Pravega's documented limit for one write. It is small, because every client has to read every record.
 MAX_RECORD_BYTES = 1024 * 1024
 
 PAGE_RECORDS = 100
 
-# Consecutive reconnects in one call; after more the error passes to the caller.
+# Consecutive reconnects in one call; after these, the caller gets the error.
 RECONNECTS = 3
 
 
@@ -48,7 +48,7 @@ class Entry:
 class RevisionedStream:
     """One client of the log `name`, which is created when it is first opened.
 
-    conn: a psycopg connection, best in autocommit mode: an append in a transaction blocks all others until its end.
+    conn: a psycopg connection, best in autocommit mode, because an append in a transaction blocks others until its end.
     Every call is one statement, or one per page read, so threads may share the client.
     reconnect: opens another connection after the server has closed one. The statement is then sent again with the same
     sequence number, so that an append whose reply was lost is recognized: it is stored once and reported as stored
@@ -150,7 +150,7 @@ class RevisionedStream:
         conn = self._conn
         [(revision, exists)] = self._execute(_APPEND, values)
         if revision is None and self._conn is not conn:
-            # The first statement may still have been running, and have committed while the second waited for its lock.
+            # Sent again, because the first statement may have committed only while the second waited for its lock.
             [(revision, exists)] = self._execute(_APPEND, values)
         if not exists:
             raise self._dropped()
@@ -163,7 +163,7 @@ class RevisionedStream:
             try:
                 return conn.execute(query, {"name": self.name, **values}).fetchall()
             except (psycopg.errors.SerializationFailure, psycopg.errors.UniqueViolation):
-                # Another append, or the first sending of this one, committed first: a new snapshot shows it.
+                # Retried, because a new snapshot shows the append that committed first: another, or this one itself.
                 if conn.info.transaction_status != TransactionStatus.IDLE:
                     raise
             except psycopg.OperationalError:
@@ -191,7 +191,7 @@ _HEAD: LiteralString = (
 )
 
 _PAGE: LiteralString = (
-    # As text: a connection may have its own JSON loader, as Django's has.
+    # As text, because a connection may have its own JSON loader, as Django's has.
     "SELECT revision, record::text FROM tidegauge.synchronizer_log WHERE synchronizer = %(name)s "
     "AND revision >= %(start)s AND revision < %(stop)s ORDER BY revision LIMIT %(records)s"
 )

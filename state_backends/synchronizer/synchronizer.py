@@ -25,13 +25,13 @@ from tidegauge.state_backends.errors import (
 )
 from tidegauge.state_backends.synchronizer.revisioned_stream import MAX_RECORD_BYTES, Entry, Head, RevisionedStream
 
-# Pravega's documented limit: every client holds the state in memory and a new one reads it whole.
+# Pravega's documented limit. It is small, because every client holds the state in memory and a new one reads it whole.
 MAX_STATE_BYTES = 1024 * 1024
 
 MAX_ATTEMPTS = 1_000
 TIMEOUT_SECONDS = 30.0
 
-# Random back-off after a conflict, up to this: many clients that retry at once would conflict again.
+# Longest random pause after a conflict, because many clients that retry at once would conflict again.
 LONGEST_PAUSE_SECONDS = 0.05
 
 Apply = Callable[[Any, Any], Any]
@@ -184,7 +184,7 @@ class StateSynchronizer:
         the record replaces its state by this value, clients that are up to date included, so it must mean the same as
         the state it replaces: what a compactor leaves out is lost for all.
         History is kept back to the previous compaction: a client that is behind, but not before that one, reads on
-        without loading the state again. Never refused for its size.
+        without loading the state again. A compaction is never refused because of its size.
         Raises NoInitialStateError and ContentionError as `update_state` does.
         """
         for copy in self._attempts():
@@ -282,7 +282,7 @@ def after(copy: Copy | None, entry: Entry, apply: Apply, log: str) -> Copy | Non
         case {"init": value} if value is not None:
             return Copy(value, entry.revision, base=entry.revision - 1)
         case {"updates": list(updates)}:
-            # Updates before the first initial record read are skipped: its value includes them.
+            # Updates before the first initial record read are skipped, because its value includes them.
             return copy and Copy(applied(copy.state, updates, apply), entry.revision, copy.base)
     raise CorruptedStateError(
         f"synchronizer {log!r}: the record before revision {entry.revision} is neither an initial value nor a list of "
@@ -304,7 +304,7 @@ def compact_log(conn: psycopg.Connection, name: str, apply: Apply | None = None)
     Safe for every client: one that is behind loads the state again from the mark.
     """
     if apply is not None:
-        # Under contention the log has active clients, which compact it.
+        # Contention is ignored, because it means that the log has active clients, which compact it.
         with suppress(ContentionError):
             _write_current_value(StateSynchronizer(conn, name, apply))
     log = RevisionedStream(conn, name)

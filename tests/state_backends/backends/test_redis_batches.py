@@ -116,7 +116,7 @@ class TestFencing:
             merge(backing.under(1, 5, 1), 5, ["a"])
 
         assert str(caught.value) == (
-            f"state {backing.spec.name!r}: attempt 1 at batch 5 under fence 1 may not write, "
+            f"state {backing.spec.name!r}: attempt 1 at batch 5 under fence 1 may not write, because "
             "attempt 2 at batch 5 under fence 2 is admitted; another driver or attempt has taken over, so stop this one"
         )
 
@@ -124,7 +124,7 @@ class TestFencing:
         backing.admit(2, 5, 2)
         client.unlink(*client.scan_iter(f"tidegauge:{{{backing.spec.name}*"))
 
-        with pytest.raises(LostWritesError, match="none is admitted"):
+        with pytest.raises(LostWritesError, match="no attempt is admitted"):
             merge(backing.under(2, 5, 2), 5, ["a"])
 
     def test_a_batch_that_is_not_the_admitted_one_is_refused(self, backing):

@@ -126,7 +126,7 @@ class TestPostgres:
 
         assert str(caught.value) == (
             f"store {spec.name!r}: another writer has appended to its log after position 0; "
-            "one store may write a log, so stop this one"
+            "only one store may write to a log, so stop this one"
         )
         assert list(PostgresKeyValueLog(conn, spec).read()) == [A]
 
