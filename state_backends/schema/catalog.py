@@ -1,7 +1,7 @@
-"""The catalog: which pipelines and states exist, as stored beside them.
+"""The catalog: which pipelines and states exist, stored in the ledger's database.
 
-It is how the web learns what there is, and where a declaration meets the stored one: what people have set overrides it
-(see overrides.py), what a migration can bridge is migrated (see evolution.py), any other difference is refused by name.
+The web reads it, and a declaration is compared with the one stored in it: settings of users override the declaration
+(see overrides.py), differences that a migration can bridge are migrated (see evolution.py), others are refused by name.
 """
 
 import json
@@ -49,7 +49,7 @@ class Catalog:
             "ON CONFLICT (name) DO NOTHING",
             [name, spout, description],
         )
-        # Not an upsert: a row that is the same already must not be locked, executors may hold it.
+        # Not an upsert, because that would lock a row that does not change, and executors may hold it.
         self._conn.execute(
             "UPDATE tidegauge.pipeline SET spout = %(spout)s, description = %(description)s "
             "WHERE name = %(name)s AND (spout, description) IS DISTINCT FROM (%(spout)s, %(description)s)",
@@ -67,15 +67,15 @@ class Catalog:
     ) -> None:
         """Create the tables of new states and migrate those whose declaration has changed; all of them, or none.
 
-        guarantees: state name to what is promised of it, for people. on_copied: told the state and the rows copied so
-        far while a migration copies one, which takes a transaction per chunk. on_waiting: told which sessions read
-        tables that are to change. accept_gap: feed a state or measure again that batches were committed without.
+        guarantees: state name to its guarantee, to show to people. on_copied: called with the state and the rows copied
+        so far while a migration copies it, in a transaction per chunk. on_waiting: called with the sessions that read
+        tables that are to change. accept_gap: feed a state or measure again although it lacks committed batches.
         The caller holds the pipeline.
-        What people have set stands above what the specs say; `get` returns what is in force.
-        Raises SpecMismatchError naming the difference where a stored state cannot become the declared one, SpecError
-        for a measure whose class has no line in AGGREGATORS, RetiredError for a name that was retired,
-        StateBusyError while another work has the tables of a state that is to change, TablesBusyError where they are
-        read for minutes, DependentObjectsError where what users have made on top of them would be lost, StateGapError
+        Settings of users override the specs; `get` returns the result.
+        Raises SpecMismatchError, naming the difference, if a stored state cannot become the declared one; SpecError
+        for a measure whose class has no line in AGGREGATORS; RetiredError for a name that was retired;
+        StateBusyError while another work has the tables of a state that is to change; TablesBusyError if they are
+        read for minutes; DependentObjectsError if objects that users have created on them would be lost; StateGapError
         (see feeding.py).
         """
         for spec in specs:
@@ -96,32 +96,32 @@ class Catalog:
                 record_feeding(self._conn, pipeline, specs, unfed)
 
     def check_declarations(self, pipeline: str, specs: Sequence[StateSpec]) -> None:
-        """Raise SpecMismatchError where `register_states` would for a declaration, and change nothing."""
+        """Raise SpecMismatchError if `register_states` would refuse a declaration. Changes nothing."""
         for spec in specs:
             self._evolution(pipeline, self._in_force(spec))
 
     def get(self, name: str) -> StateSpec:
-        """Return the stored spec of a state. Raises UnknownStateError with the names there are."""
+        """Return the stored spec of a state. Raises UnknownStateError, which names the states that exist."""
         row = self._conn.execute("SELECT definition::text, ttl FROM tidegauge.state WHERE name = %s", [name]).fetchone()
         if row is None:
             raise unknown(self._conn, "state", name, self.names())
         return from_definition(name, json.loads(row[0]), row[1])
 
     def terms(self, name: str) -> Terms:
-        """Return ttl and changelog of a state, as they are and as they are declared. Raises UnknownStateError."""
+        """Return the ttl and changelog that a state has, and those declared for it. Raises UnknownStateError."""
         return self._terms(name)
 
     def edit(self, name: str, *, ttl: Ttl = KEEP, changelog: Log = KEEP) -> tuple[Terms, Terms]:
-        """Set what stands above the declaration of a state, or take that back; return the terms before and after.
+        """Override the declared ttl or changelog of a state, or remove an override. Returns the terms before and after.
 
-        ttl: None is unlimited; KEEP leaves it as it is, DECLARED drops the override. It counts for readers at once and
-        for the pipeline from the next batch: an open one keeps the ttl it was begun with, however often it is tried.
-        changelog: as ttl; it begins, or is dropped, when the state's driver starts next.
-        Runs in the caller's transaction. Raises UnknownStateError, and SpecError for what the state cannot be given.
+        ttl: None is unlimited; KEEP leaves it as it is, DECLARED removes the override. It applies to readers at once,
+        and to the pipeline from the next batch on: all attempts at an open batch keep the ttl that it was begun with.
+        changelog: as ttl; it is created, or dropped, when the state's driver starts next.
+        Runs in the caller's transaction. Raises UnknownStateError, and SpecError for a value that it cannot have.
         """
         with self._conn.transaction():
-            # A driver that registers holds the table, and then waits for the row. LOCK would need a privilege on all
-            # columns; this takes the same lock, ROW EXCLUSIVE.
+            # The table before the row, because a driver that registers locks them in this order. Not by LOCK, because
+            # that needs a privilege on all columns; this takes the same lock, ROW EXCLUSIVE.
             self._conn.execute("UPDATE tidegauge.state SET ttl = ttl WHERE false")
             before = self._terms(name, lock=True)
             after = overrides.changed(self.get(name), before, ttl, changelog)
@@ -134,7 +134,7 @@ class Catalog:
         found = overrides.terms(self._conn, spec.name)
         if found is None:
             return spec
-        # No edit can give a kind a changelog that cannot have one, but the declared kind may have become another.
+        # Checked although no edit gives such a kind a changelog, because the declared kind may have changed since.
         logged = found.next_changelog and spec.kind != "non_transactional"
         return replace(
             spec,
@@ -155,7 +155,7 @@ class Catalog:
         return [self.get(name) for name in self.names(pipeline)]
 
     def partitions(self, backend: str) -> dict[str, int]:
-        """Return the number of partitions of each state of a backend, be their measures known here or not."""
+        """Return the number of partitions of each state of a backend, even if its measures are unknown here."""
         rows = self._conn.execute(
             "SELECT name, (definition ->> 'partitions')::int FROM tidegauge.state "
             "WHERE coalesce(definition ->> 'backend', %s) = %s",
@@ -195,18 +195,19 @@ class Catalog:
         return found
 
     def _in_force(self, spec: StateSpec) -> StateSpec:
-        """Return a declaration with its overrides, except for a changelog that has to wait, and with unfed measures."""
+        """Return the declaration to apply: with overrides, except a changelog that has to wait, and unfed measures."""
         wanted = self.with_overrides(replace(spec, measures={**spec.measures, **self._unfed(spec)}))
         held = overrides.terms(self._conn, spec.name)
         if held is None or wanted.changelog == held.changelog or not self._by_hand(spec, held):
             return wanted
-        # An override must not keep the driver from starting.
+        # Postponed, because an override must not keep the driver from starting.
         return replace(wanted, changelog=held.changelog) if self._must_wait(spec) else wanted
 
     def _unfed(self, spec: StateSpec) -> Mapping[str, Aggregator]:
-        """Return the stored measures that the declaration lacks, as one does that was rolled back to.
+        """Return the stored measures that the declaration lacks, as that of an older release that is deployed again.
 
-        None where it has another measure instead: that is one renamed, or another state, and refused.
+        It returns none if the declaration has a measure that is not stored. That is a renamed measure or another state,
+        and is refused.
         """
         row = self._conn.execute("SELECT definition::text FROM tidegauge.state WHERE name = %s", [spec.name]).fetchone()
         held = from_definition(spec.name, json.loads(row[0]), None).measures if row else {}
@@ -214,11 +215,11 @@ class Catalog:
         return {name: measure for name, measure in held.items() if is_part and name not in spec.measures}
 
     def _by_hand(self, spec: StateSpec, held: Terms) -> bool:
-        """Tell whether a changelog comes or goes because people said so, and not because the code does."""
+        """Return whether a changelog is created or dropped because users set it so, and not because of the code."""
         return "changelog" in held.edited or held.declared_changelog == spec.changelog
 
     def _must_wait(self, spec: StateSpec) -> bool:
-        """Tell whether the rows cannot be copied now: an open batch is not counted again, or the shadow is in use."""
+        """Return whether rows cannot be copied now, as an open batch is not counted again or the shadow is in use."""
         row = self._conn.execute(
             ledger_sql(
                 "(p.open_txid IS NOT NULL AND s.definition ->> 'kind' = 'transactional') OR EXISTS "
@@ -240,7 +241,7 @@ class Catalog:
             }
 
     def _check_change(self, pipeline: str, spec: StateSpec, beside: Sequence[StateSpec]) -> None:
-        """Raise what creating the state, or changing its tables, would come upon after the work."""
+        """Raise the errors that creating the state, or changing its tables, would raise only after the work."""
         evolution = self._evolution(pipeline, spec)
         if (tables := BACKENDS[spec.backend].tables) and (evolution is None or evolution.rewritten):
             tables.check_names(self._conn, spec, beside)
@@ -257,12 +258,12 @@ class Catalog:
                 on_copied(spec.name, rows)
 
     def _check_no_shadow(self, spec: StateSpec) -> None:
-        """Raise SpecMismatchError where a reprocess uses the shadow of the state."""
+        """Raise SpecMismatchError if a reprocess uses the shadow of the state."""
         found = self._conn.execute("SELECT name FROM tidegauge.successor_state WHERE name = %s", [spec.name]).fetchone()
         if found:
             raise SpecMismatchError(
-                f"state {spec.name!r}: its declaration has changed, which takes a copy, while it is being reprocessed; "
-                "restore the declaration until the reprocess has ended, or abort that"
+                f"state {spec.name!r}: its declaration has changed, so its rows must be copied, but it is being "
+                "reprocessed; restore the declaration until the reprocess has ended, or abort the reprocess"
             )
 
     def _register(
@@ -273,7 +274,7 @@ class Catalog:
             check_owner(self._conn, spec.name, work.token if work else "")
         self._create(spec) if evolution is None else self._evolve(spec, evolution)
         self._conn.execute(
-            # A state or a measure that is added later lacks what its pipeline had counted by then, and says so.
+            # The txid is recorded, because a state or measure that is added later lacks what was counted by then.
             "INSERT INTO tidegauge.state AS s (name, pipeline, definition, ttl, guarantee, declared, since_txid) "
             "VALUES (%(name)s, %(pipeline)s, %(definition)s::jsonb, %(ttl)s, %(guarantee)s, %(declared)s::jsonb, "
             "coalesce((SELECT committed_txid FROM tidegauge.pipeline WHERE name = %(pipeline)s), 0)) "
@@ -286,7 +287,7 @@ class Catalog:
                 "name": spec.name,
                 "pipeline": pipeline,
                 "definition": json.dumps(definition(spec)),
-                # What was set while rows were copied counts, too.
+                # Read again, because it may have been set while rows were copied.
                 "ttl": self.with_overrides(declared).ttl,
                 "guarantee": guarantee,
                 "declared": overrides.declared(declared.ttl, declared.changelog),
@@ -320,7 +321,7 @@ class Catalog:
 
     def _drop_changelog(self, table: StateTable) -> None:
         tables.drop_changelog(self._conn, table)
-        # What expiry has freed while the changelog told of it, nothing tells any more.
+        # No past batch can be read any more, because only the changelog still had the rows that expiry has freed.
         self._conn.execute(
             "UPDATE tidegauge.state s SET oldest_txid = greatest(s.oldest_txid, p.committed_txid + 1) "
             "FROM tidegauge.pipeline p WHERE s.name = %s AND p.name = s.pipeline",
@@ -339,7 +340,7 @@ class Catalog:
                 "another name"
             )
         terms = self._terms(spec.name)
-        # It is there because people once asked for it, or goes because they did.
+        # A changelog is only dropped if users have turned it on or off, and not because of the code.
         by_hand = "changelog" in terms.edited or not terms.declared_changelog
         evolution = compare(json.loads(held), definition(spec), drops_changelog=by_hand)
         if evolution.refused:
@@ -351,6 +352,6 @@ class Catalog:
             raise SpecMismatchError(
                 f"state {spec.name!r}: {'; '.join(evolution.differences)}, but batch {open_txid} is open and the rows "
                 "that it has written are not counted again under another declaration; finish that batch with the "
-                "stored one first"
+                "stored declaration first"
             )
         return evolution

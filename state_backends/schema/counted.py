@@ -1,9 +1,9 @@
-"""Counted input: what the present states of a pipeline have counted of each source, as the ledger knows it.
+"""Counted input: what the present states of a pipeline have counted of each source, as recorded in the ledger.
 
-A reprocess reads its sources from the start of what they still have. Kafka's retention, a file that was moved away or a
-stream that was trimmed makes that less than the states have counted, and states that are swapped in then are smaller
-than those they replace, without an error. So both are compared: before the hours of work with what the sources still
-have (`Source.missing`), and at the swap by what the reprocess has counted.
+A reprocess reads what its sources still have. After Kafka's retention, a moved file or a trimmed stream, that is less
+than the states have counted, and the new states would be smaller than those they replace, without an error. So the
+counted input is compared twice: before the hours of work with what the sources still have (`Source.missing`), and at
+the swap with what the reprocess has counted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ import psycopg
 
 NAMED = 3  # missing files that a message names
 
-# A pipeline's committed input up to a batch; rows of batches before their totals were kept are added up.
+# The number of rows that a pipeline has committed up to a batch. They are summed if the batch has no stored total.
 ROWS = """
 SELECT coalesce(b.total_rows_in, (
     SELECT sum(r.rows_in)::bigint FROM tidegauge.batch r
@@ -37,7 +37,7 @@ WHERE p.name = %(pipeline)s AND f.source = %(place)s AND f.txid > p.fed_after AN
 ORDER BY 1
 """
 
-# Counted by the pipeline up to a batch, and not by its shadow.
+# Files that the pipeline has counted up to a batch and its shadow has not.
 MISSING_FILES = """
 WITH counted AS (
     SELECT p.name AS pipeline, f.source, files.name FROM tidegauge.pipeline p
@@ -54,7 +54,7 @@ SELECT name FROM (
 class CountedSource:
     """What was counted of one source.
 
-    unit: of its items, such as `files`; empty if unknown. first: what the first batch held, by item, as of Kafka the
+    unit: of its items, such as `files`; empty if unknown. first: what the first batch read, by item, for Kafka the
     offsets [from, to] by `topic/partition`; at most 100 of its `count` items. offsets: of the source at the end of the
     first batch. files: returns the names of all files, for a source of files.
     """
@@ -67,9 +67,9 @@ class CountedSource:
 
 
 class CountedInput:
-    """The input of a pipeline's present states, up to the batch that is committed as this is made.
+    """The input of a pipeline's present states, up to the batch that is committed when this object is created.
 
-    rows: how many there were. dropped: late events that were left out; None where that is unknown.
+    rows: how many rows were read. dropped: late events that were left out; None if that is unknown.
     """
 
     def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
@@ -91,11 +91,11 @@ class CountedInput:
         )
 
     def shortfall(self, shadow: str) -> list[str]:
-        """Return in words what of this input a reprocess has not counted, by its ledger `shadow`. Empty: nothing."""
+        """Return descriptions of what a reprocess, with the ledger `shadow`, has not counted of this input."""
         now = CountedInput(self._conn, shadow)
         found = self._missing_files(shadow) + self._later_starts(shadow)
         if now.rows < self.rows:
-            found.append(f"{self.rows} rows were counted, and {now.rows} by the reprocess")
+            found.append(f"{self.rows} rows were counted, but only {now.rows} by the reprocess")
         return found
 
     def _missing_files(self, shadow: str) -> list[str]:
@@ -123,7 +123,7 @@ class CountedInput:
 
 
 def rows_counted(conn: psycopg.Connection, pipeline: str, upto: int) -> int:
-    """Return how many rows the present states have counted up to a batch, bad lines among them."""
+    """Return how many rows the present states have counted up to a batch, including bad lines."""
     row = conn.execute(ROWS, {"pipeline": pipeline, "upto": upto}).fetchone()
     return int(row[0]) if row else 0
 
@@ -140,8 +140,8 @@ def first_names(names: Sequence[str]) -> str:
 
 
 def later_start(partition: str, was: int | None, now: int) -> str:
-    """Say that a partition begins later than where it was counted from."""
-    return f"partition {partition!r} was counted from offset {was or 0}, and begins at {now} now"
+    """Say that a partition begins at a later offset than the one that it was counted from."""
+    return f"partition {partition!r} was counted from offset {was or 0}, and now begins at {now}"
 
 
 def _at(parts: Sequence[Any] | None, place: int) -> Any:

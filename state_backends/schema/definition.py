@@ -27,14 +27,14 @@ def definition(spec: StateSpec) -> dict[str, Any]:
 
 
 def check_aggregators(spec: StateSpec) -> None:
-    """Raise SpecError for a measure that could not be made again from the catalog."""
+    """Raise SpecError for a measure that could not be created again from the catalog."""
     for measure, aggregator in spec.measures.items():
         known = AGGREGATORS.get(aggregator.name)
         if known is not type(aggregator):
             raise SpecError(
                 f"state {spec.name!r}: measure {measure!r} is a {type(aggregator).__name__}, and AGGREGATORS"
-                f"[{aggregator.name!r}] is {'missing' if known is None else known.__name__}; give the class a name of "
-                "its own and a line there, in every process that reads the catalog"
+                f"[{aggregator.name!r}] is {'missing' if known is None else known.__name__}; give the class its own "
+                "name and register it there, in every process that reads the catalog"
             )
 
 
@@ -57,7 +57,7 @@ def _aggregator(state: str, measure: str, stored: Mapping[str, Any]) -> Aggregat
     name = stored["aggregator"]
     if name not in AGGREGATORS:
         raise SpecError(
-            f"state {state!r}: measure {measure!r} is a {name!r}, and this process knows {', '.join(AGGREGATORS)}; "
+            f"state {state!r}: measure {measure!r} is a {name!r}, but this process knows {', '.join(AGGREGATORS)}; "
             f"register its class first, as AGGREGATORS[{name!r}] = .. (docs/aggregators.md)"
         )
     return AGGREGATORS[name](**stored["arguments"])

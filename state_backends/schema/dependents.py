@@ -1,4 +1,4 @@
-"""Dependents: what users have made on top of a state's tables, and what would be lost with a table."""
+"""Dependents: objects that users have created on a state's tables and views, and that would be lost with them."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,8 @@ from psycopg import sql
 
 from tidegauge.state_backends.errors import DependentObjectsError
 
-# The catalog's own views stand on the tables, too: they are repointed, and indexes of users made again.
+# Live views are left out, because they are repointed to the new tables, and users' indexes, because they are created
+# again.
 DEPENDENTS = """
 WITH relation AS (
     SELECT c.oid FROM unnest(%(names)s::text[]) n JOIN pg_class c ON c.oid = to_regclass(n)
@@ -33,7 +34,7 @@ SELECT DISTINCT pg_describe_object(found.classid, found.objid, 0) FROM (
 def check_dependents(
     conn: psycopg.Connection, state: str, relations: Iterable[sql.Identifier], change: str, way_out: str = ""
 ) -> None:
-    """Check that nothing of a user's stands on these tables or views of a state, which `change` replaces or drops.
+    """Check that no user's objects depend on these tables or views of a state, which `change` replaces or drops.
 
     change, way_out: for the message, such as `its rows are copied`. Raises DependentObjectsError, which names it.
     """
@@ -41,7 +42,7 @@ def check_dependents(
     found = [name for (name,) in conn.execute(DEPENDENTS, {"names": names})]
     if found:
         raise DependentObjectsError(
-            f"state {state!r}: {change}, and this stands on it: {', '.join(found)}; "
+            f"state {state!r}: {change}, and these objects depend on it: {', '.join(found)}; "
             + (
                 way_out
                 or f"keep its definition, drop it, start again, and create it again over tidegauge_live.{state}, which "

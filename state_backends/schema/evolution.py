@@ -1,8 +1,8 @@
 """Evolution: how a declaration differs from the stored one, and which differences a migration can bridge.
 
-A new measure only adds columns; a changelog that is no longer wanted is dropped. More partitions, wider numbers and a
-changelog where there was none are bridged by copying the rows. What would change the meaning of counted rows is
-refused. Where a backend does not copy rows, only a new measure is bridged.
+A new measure only adds columns; a changelog that users have turned off is dropped. Another number of partitions, wider
+numbers and a new changelog are bridged by copying the rows. Differences that would change the meaning of counted rows
+are refused. In a backend that does not copy rows, only a new measure is bridged.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ WIDER = [(sql_type, TYPES[sql_type.widens_to]) for sql_type in TYPES.values() if
 WIDER_KEYS = {(narrow.name, wide.name) for narrow, wide in WIDER if narrow.is_key and wide.is_key}
 WIDER_MEASURES = {(narrow.name, wide.name) for narrow, wide in WIDER if narrow.is_measure and wide.is_measure}
 
-# What a definition means that was stored before it had the member.
+# The values of members that a definition lacks, because it was stored before they existed.
 UNSAID: dict[str, Any] = {"backend": "postgres"}
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """new: measures to add. rewritten: differences that copying the rows bridges. refused: those that nothing does.
-    dropped: what is given up because people said so."""
+    """new: measures to add. rewritten: differences that copying the rows bridges. refused: those that nothing bridges.
+    dropped: differences that drop something because users asked for it."""
 
     new: list[str]
     rewritten: list[str]
@@ -39,24 +39,26 @@ class Evolution:
 
     @property
     def work(self) -> str:
-        """The name of what bridges the differences in state_lock.py."""
+        """The name, in state_lock.py, of the work that bridges the differences."""
         return "migration" if self.rewritten else "declaration"
 
     @property
     def way_out(self) -> str:
         """Say what to do about what is refused."""
-        again = "run with --reprocess, which counts the input again under this one; or feed a state of another name"
+        again = (
+            "run with --reprocess, which counts the input again under the new one; or feed a state with another name"
+        )
         if any(difference.startswith("backend ") for difference in self.refused):
             again = (
-                "take its rows along with `tidegauge move STATE --to BACKEND`; or run with --reprocess to feed it "
-                "again in its new place; a state in a backend that --reprocess cannot feed begins under a new "
+                "move its rows with `tidegauge move STATE --to BACKEND`; or run with --reprocess to feed it "
+                "again in its new place; in a backend that --reprocess cannot feed, declare a state with a new "
                 "name"
             )
         return f"restore the declaration, or {again}"
 
 
 def compare(held: Definition, declared: Definition, *, drops_changelog: bool = False) -> Evolution:
-    """Compare two definitions as the catalog stores them. drops_changelog: people do not want it any more."""
+    """Compare two definitions as the catalog stores them. drops_changelog: whether a missing one may be dropped."""
     held, declared = {**UNSAID, **held}, {**UNSAID, **declared}
     dropped: list[str] = []
     if drops_changelog and held["changelog"] and not declared["changelog"]:
@@ -74,7 +76,7 @@ def compare(held: Definition, declared: Definition, *, drops_changelog: bool = F
 
 
 def _compare_part(part: str, was: Any, now: Any) -> list[tuple[str, bool]]:
-    """Return the differences in words, and whether copying the rows bridges each."""
+    """Return a description of each difference, and whether copying the rows bridges it."""
     if part == "measure_order":
         return []
     if part == "measures":
@@ -91,7 +93,7 @@ def _compare_measure(name: str, was: Definition, now: Definition | None) -> tupl
     same_otherwise = was["arguments"] | {"type": None} == now["arguments"] | {"type": None}
     words = f"measure {name!r} was {_shown(was)}, is {_shown(now)}"
     if was["aggregator"] == "sum" and types == ("double precision", "numeric"):
-        words += " as a Sum without a type is (type='double precision' goes on with the stored doubles)"
+        words += ", the default of a Sum without a type (type='double precision' keeps the stored doubles)"
     return words, wider and same_otherwise
 
 

@@ -1,9 +1,9 @@
 """Feeding: up to which batch a state, or one of its measures, has been fed by its pipeline.
 
-A release may leave a state out, and a release that is rolled back to lacks the measures of the newer one. What is left
-out stays stored and is served, with the batch that fed it last. When it is declared again after more batches were
-committed, its values would miss those and be served as exact: that is refused, unless the operator accepts the gap.
-Then `since_txid`, or `measures_since` for a measure, says from which batch on the values count everything.
+A release may leave out a state, and an older release that is deployed again lacks the measures of the newer one. What
+is left out stays stored and is served, with the batch that fed it last. If it is declared again after more batches were
+committed, its values would lack those but be served as exact. That is refused, unless the operator accepts the gap.
+Then `since_txid`, or `measures_since` for a measure, says from which batch on the values are complete.
 """
 
 import json
@@ -48,8 +48,8 @@ def check_gaps(conn: psycopg.Connection, pipeline: str, specs: Sequence[StateSpe
                 raise StateGapError(
                     f"state {spec.name!r}: {what} was not fed by batches {last + 1} to {committed} of pipeline "
                     f"{pipeline!r}, which ran without it, so its values would miss them; run with --reprocess to feed "
-                    "everything again, declare it under another name to begin from nothing, or run with --accept-gap "
-                    f"to keep its values, said to be complete from batch {committed + 1} on only"
+                    "everything again, declare it under another name to start empty, or run with --accept-gap to keep "
+                    f"its values, marked as complete only from batch {committed + 1} on"
                 )
 
 
@@ -58,8 +58,8 @@ def record_feeding(
 ) -> None:
     """Record what the pipeline feeds from now on, in the transaction that registers its states.
 
-    specs: the states it feeds. unfed: state to the measures that are stored and not declared any more. What was left
-    out, and is fed again after a gap, says since which batch it counts everything.
+    specs: the states it feeds. unfed: state to its measures that are stored but not declared any more. For what is fed
+    again after a gap, this records since which batch it is complete.
     """
     committed = _committed(conn, pipeline)
     conn.execute(
@@ -72,7 +72,7 @@ def record_feeding(
 
 
 def take_back_feeding(conn: psycopg.Connection, pipeline: str, txid: int) -> None:
-    """Record that batch `txid` is reverted in every state of the pipeline, those that are not fed among them."""
+    """Record that batch `txid` is reverted in every state of the pipeline, including those that are not fed."""
     conn.execute(
         "UPDATE tidegauge.state SET "
         "last_fed_txid = CASE WHEN last_fed_txid > %(last)s THEN %(last)s ELSE last_fed_txid END, measures_last_fed = "

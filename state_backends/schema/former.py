@@ -1,8 +1,8 @@
 """Former names: states and pipelines that were retired or renamed, and what became of each.
 
-A name that simply vanished would answer like a mistyped one, and an old release that still declares it would create
-it again, counting from the middle of its input. So the name stays taken, and says what became of it, until it is
-forgotten.
+If a name were only deleted, it would look like a mistyped one, and an old release that still declares it would create
+it again and count from the middle of its input. So the name stays taken, and reports what became of it, until it is
+freed with `--forget`.
 """
 
 import json
@@ -31,7 +31,7 @@ UNKNOWN: dict[str, tuple[type[UnknownNameError], type[UnknownNameError]]] = {
 
 
 class Fate(StrEnum):
-    """kept: it is served as it was last, and not fed. The other ones are not served under that name."""
+    """kept: served with its last values, but not fed. With the other fates, nothing is served under the name."""
 
     KEPT = "kept"
     ARCHIVED = "archived"
@@ -41,9 +41,9 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Former:
-    """What became of a name. detail: the folder of an archive, or the new name. pipeline: that fed the state.
+    """What became of a name. detail: the folder of an archive, or the new name. pipeline: the one that fed the state.
 
-    txid: the batch that was committed. unfinished: something outside of the ledger's database has still to go.
+    txid: the batch that was committed. unfinished: something outside the ledger's database must still be dropped.
     """
 
     kind: Kind
@@ -74,7 +74,7 @@ class Former:
         if self.fate == Fate.RENAMED:
             return f"declare it as {self.detail!r}"
         then = "lets it be fed again" if self.fate == Fate.KEPT else "frees the name"
-        return f"take it out of the declaration, or choose another name; {self.freed_by} {then}"
+        return f"remove it from the declaration, or choose another name; {self.freed_by} {then}"
 
 
 def former(conn: psycopg.Connection, kind: Kind, name: str) -> Former | None:
@@ -88,7 +88,7 @@ def former(conn: psycopg.Connection, kind: Kind, name: str) -> Former | None:
 
 
 def record(conn: psycopg.Connection, what: Former) -> None:
-    """Record what becomes of a name, instead of what was recorded before."""
+    """Record what becomes of a name, replacing an earlier record."""
     columns = ("kind", "name", "fate", "pipeline", "txid", "detail", "definition", "checkpoint_id", "unfinished", "by")
     forget(conn, what.kind, what.name)
     conn.execute(
@@ -103,19 +103,19 @@ def finish(conn: psycopg.Connection, kind: Kind, name: str) -> None:
 
 
 def forget(conn: psycopg.Connection, kind: Kind, name: str) -> bool:
-    """Free a name. Returns whether anything was recorded of it."""
+    """Free a name. Returns whether there was a record of it."""
     return bool(conn.execute("DELETE FROM tidegauge.former WHERE kind = %s AND name = %s", [kind, name]).rowcount)
 
 
 def unknown(conn: psycopg.Connection, kind: Kind, name: str, names: list[str]) -> UnknownNameError:
-    """Return the error for a name that is not there: what became of it, or else the names that are."""
+    """Return the error for an unknown name. It says what became of the name, or else which names exist."""
     found = former(conn, kind, name)
     is_unknown, is_former = UNKNOWN[kind]
     return is_unknown.among(name, names) if found is None else is_former(str(found))
 
 
 def check_name(conn: psycopg.Connection, kind: Kind, name: str) -> None:
-    """Raise RetiredError where a name that is declared was retired or renamed."""
+    """Raise RetiredError if a declared name was retired or renamed."""
     found = former(conn, kind, name)
     if found is not None:
         raise RetiredError(f"{found}; {found.way_out}")

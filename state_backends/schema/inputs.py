@@ -1,7 +1,7 @@
 """Inputs of a state: the sources and states that its pipeline computes it from, as declared in code.
 
-They are for people who ask where a value comes from; nothing is computed from them. They are stored in `declared`,
-beside what else the code says of the state. A state has none until a driver has started that records them.
+They tell people where a value comes from; nothing is computed from them. They are stored in the column `declared`, with
+the rest of the declaration. A state has none until a driver that records them has started.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import psycopg
 
-# `sources` as their classes call them; `states` whose new values it reads; `lookups`: states that it looks up in.
+# `sources`: as their classes name them; `states` whose new values it reads; `lookups`: states it looks up keys in.
 Inputs = Mapping[str, Sequence[str]]
 
 RECORD = """

@@ -28,7 +28,7 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 # Any constant will do; it keeps two installers from applying the same migration at once.
 INSTALL_LOCK = 710384501
 
-# How long a migration that finds its tables in use is tried again, and the pause in which their readers go on.
+# How long a migration whose tables are in use is retried, and the pause between tries, in which their readers go on.
 WAIT_SECONDS, PAUSE_SECONDS = 180.0, 2.0
 
 VERSION_TABLE = """
@@ -58,10 +58,10 @@ class Migration(NamedTuple):
 def install(conn: psycopg.Connection) -> None:
     """Apply the migrations that the database lacks, in order, one transaction each. Safe to call at every start.
 
-    An up-to-date database is only read, by one SELECT: even a statement that changes nothing locks its table, and a
+    An up-to-date database is only read, by one SELECT, because even a statement that changes nothing locks its table: a
     driver that starts would wait for a backup, and all readers for the driver.
-    Raises SchemaVersionError, before any change, if a migration was applied that is unknown here or differs by now;
-    ServerVersionError for a server that is too old; TablesBusyError where its tables are read for minutes.
+    Raises SchemaVersionError, before any change, if an applied migration is unknown here or has changed since;
+    ServerVersionError for a server that is too old; TablesBusyError if its tables are read for minutes.
     """
     check_version(conn.info.server_version)
     known = migrations()
@@ -72,7 +72,7 @@ def install(conn: psycopg.Connection) -> None:
 
 
 def _apply_patiently(conn: psycopg.Connection, known: Sequence[Migration], migration: Migration) -> None:
-    """Apply a migration, again and again until it gets its locks in time; between two attempts readers go on."""
+    """Apply a migration, retrying until it gets its locks in time, so that readers go on between two attempts."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -91,7 +91,7 @@ def _apply(conn: psycopg.Connection, known: Sequence[Migration], migration: Migr
         conn.execute("SELECT pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
         if not _applied(conn):
             conn.execute(VERSION_TABLE)
-        # Read after the lock was taken: another installer may have applied it meanwhile.
+        # Read after the lock was taken, because another installer may have applied it meanwhile.
         if migration in _pending(known, _applied(conn)):
             before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
             conn.execute("SET LOCAL lock_timeout = '500ms'")
@@ -124,9 +124,9 @@ def _pending(known: Sequence[Migration], applied: Mapping[int, tuple[str, str]])
 
 
 def _applied(conn: psycopg.Connection) -> dict[int, tuple[str, str]]:
-    """Return name and digest of each applied migration; none where the version table is absent."""
+    """Return name and digest of each applied migration; none if the version table is absent."""
     try:
-        # A savepoint where a transaction is open, which the error would abort.
+        # A savepoint if a transaction is open, because the error would abort that.
         with conn.transaction():
             rows = conn.execute("SELECT number, name, digest FROM tidegauge.schema_version ORDER BY number").fetchall()
     except UndefinedTable:

@@ -1,9 +1,9 @@
-"""Kept: what a reprocess has replaced, until it is accepted or put back (roll-back).
+"""Kept: the states that a reprocess has replaced, until it is accepted or rolled back.
 
-The old tables are in schemas of their own. The old ledger row is under the pipeline's name with `@kept` behind it, with
-the dead letters and the batch that was open at the swap; the catalog's rows are in the record of the reprocess. Rolling
-back puts all of that in its place as it was, so the source is read on from where the old states stopped, an open batch
-is tried again, and no input is left out. Txids go back, too, so it makes a new epoch.
+The old tables are in schemas of their own. The old ledger row is under the pipeline's name with the suffix `@kept`,
+with the dead letters and the batch that was open at the swap; the catalog's rows are in the record of the reprocess. A
+roll-back restores all of that, so that the source is read from where the old states stopped, an open batch is tried
+again, and no input is left out. It makes a new epoch, because txids go back too.
 """
 
 import json
@@ -27,7 +27,7 @@ from tidegauge.state_backends.schema.reprocess import Phase
 from tidegauge.state_backends.schema.table_locks import TableLocks
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# Of a state's row in the catalog, what a roll-back leaves: readers notice a change by the version.
+# Columns of a catalog row that a roll-back does not restore; the version, because readers notice a change by it.
 LEFT = {"name", "pipeline", "version", "created_at"}
 
 
@@ -45,7 +45,7 @@ class Kept:
         self._conn = conn
 
     def until(self) -> datetime | None:
-        """Return until when the replaced states are kept at least; None if there are none."""
+        """Return the time until which the replaced states are kept at least; None if there are none."""
         row = self._conn.execute(
             "SELECT keep_until FROM tidegauge.reprocess WHERE pipeline = %s AND kept IS NOT NULL", [self.pipeline]
         ).fetchone()
@@ -93,11 +93,11 @@ class Kept:
         return expired is not None
 
     def check(self) -> None:
-        """Raise RollBackError where there is nothing to put back, or where it would not be exact. Touches nothing."""
+        """Raise RollBackError if there is nothing to put back, or if the result would not be exact. Changes nothing."""
         record = reprocess.current(self._conn, self.pipeline)
         if record is not None and record.phase == Phase.FEEDING:
             raise RollBackError(
-                f"pipeline {self.pipeline!r}: another reprocess is under way since "
+                f"pipeline {self.pipeline!r}: another reprocess has been under way since "
                 f"{record.started_at:%Y-%m-%d %H:%M:%S %Z}; abort it first, with --abort-reprocess"
             )
         if self.until() is None:
@@ -112,7 +112,7 @@ class Kept:
             )
 
     def roll_back(self) -> None:
-        """Put back what was replaced; what replaced it goes. One transaction; the caller holds the pipeline.
+        """Put back the replaced states and drop the new ones, in one transaction. The caller holds the pipeline.
 
         Raises RollBackError, StateBusyError.
         """
@@ -121,11 +121,12 @@ class Kept:
             reprocess.in_swap_transaction(self._conn, list(self._kept_rows()), self._roll_back)
 
     def _roll_back(self, locks: TableLocks) -> None:
+        # The ledger's row before the tables, because tasks that write the tables hold it.
         self._conn.execute("UPDATE tidegauge.pipeline SET fence = fence + 1 WHERE name = %s", [self.pipeline])
         locks.take()
         kept = self._kept_rows()
         if not kept:
-            raise RollBackError(f"pipeline {self.pipeline!r}: what was kept has just been dropped, as its time is over")
+            raise RollBackError(f"pipeline {self.pipeline!r}: the kept states were just dropped, as their time is over")
         catalog = Catalog(self._conn)
         known = catalog.names(self.pipeline)
         for name, row in kept.items():
@@ -160,7 +161,7 @@ class Kept:
             "SELECT kept::text FROM tidegauge.reprocess WHERE pipeline = %s AND kept IS NOT NULL FOR UPDATE",
             [self.pipeline],
         ).fetchone()
-        # As text, since Django's connections do not parse jsonb.
+        # As text, because Django's connections do not parse jsonb.
         return json.loads(row[0]) if row else {}
 
     def _kept_specs(self) -> list[StateSpec]:
@@ -168,7 +169,7 @@ class Kept:
         return [from_definition(name, row["definition"], None) for name, row in rows if row is not None]
 
     def _fed_since(self) -> list[str]:
-        """Return the states that batches after the swap have fed, and that the reprocess did not replace."""
+        """Return the states that batches after the swap have fed and the reprocess did not replace."""
         rows = self._conn.execute(
             "SELECT DISTINCT fed.name FROM tidegauge.pipeline k JOIN tidegauge.batch b ON b.txid > k.committed_txid, "
             "jsonb_object_keys(b.keys_written) fed (name) WHERE k.name = %s AND b.pipeline = %s "
@@ -179,12 +180,12 @@ class Kept:
 
 
 def drop_expired_of(conn: psycopg.Connection, state: str) -> bool:
-    """Forget what is kept of the pipeline that feeds a state, if its time is over. Returns whether it was."""
+    """Forget what is kept for the pipeline that feeds a state, if its time is over. Returns whether it was."""
     row = conn.execute("SELECT pipeline FROM tidegauge.state WHERE name = %s", [state]).fetchone()
     return row is not None and Kept(conn, row[0]).drop_expired()
 
 
-# A copy of the ledger row, of whatever columns it has, with the batch that is open and its records.
+# Copies the ledger row with all columns that it has, and moves the open batch with its records.
 KEEP = [
     "INSERT INTO tidegauge.pipeline SELECT (jsonb_populate_record(p, "
     "jsonb_build_object('name', %(kept)s::text, 'reprocesses', %(pipeline)s::text))).* "
@@ -197,7 +198,8 @@ KEEP = [
     "WHERE p.name = %(pipeline)s AND f.pipeline = p.name AND f.txid > p.committed_txid",
 ]
 
-# The records of the batches that fed what goes are forgotten: their input is read again. The fence only rises.
+# Records of batches that fed the dropped states are deleted, because their input is read again. The fence is not put
+# back, because it only rises.
 ROLL_BACK = [
     "DELETE FROM tidegauge.dead_letter WHERE pipeline = %(pipeline)s",
     "UPDATE tidegauge.dead_letter SET pipeline = %(pipeline)s WHERE pipeline = %(kept)s",

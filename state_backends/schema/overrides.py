@@ -1,7 +1,7 @@
 """Overrides: ttl and changelog that people set for a state, in place of those that its code declares.
 
-`tidegauge.state` keeps the two apart, as `declared` and `edits`. What is in force is where every reader looks for it:
-the column `ttl`, at once, and the `definition` of the tables, which only the driver changes, when it starts.
+`tidegauge.state` stores both, as `declared` and `edits`. The values that apply are where every reader looks for them:
+the ttl at once in the column `ttl`, and the changelog in `definition`, which only the driver changes, when it starts.
 """
 
 import json
@@ -18,7 +18,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class Setting(Enum):
-    """What may be said instead of a value. KEEP: as it is. DECLARED: as the code declares it, now and later."""
+    """What can be given instead of a value. KEEP: leave it as it is. DECLARED: follow the code, now and later."""
 
     KEEP = "keep"
     DECLARED = "declared"
@@ -33,8 +33,9 @@ Log = bool | Setting
 class Terms:
     """How long rows of a state are kept, and whether their versions are.
 
-    ttl: in force; None is unlimited. changelog: whether one is kept now; next_changelog: once its driver has started
-    again. declared_ttl, declared_changelog: what the code says. edited: which of the two people have set.
+    ttl: the one that applies; None is unlimited. changelog: whether there is one now; next_changelog: whether there is
+    one after the driver's next start. declared_ttl, declared_changelog: as in the code. edited: which of the two people
+    have set.
     """
 
     ttl: timedelta | None
@@ -50,7 +51,7 @@ class Terms:
         return {"ttl_seconds": seconds, "changelog": self.next_changelog, "edited": sorted(self.edited)}
 
 
-# What was stored before version 4 is as it was declared.
+# If nothing is stored as declared, the values are those of the declaration, because it was stored before version 4.
 TERMS = """
 SELECT s.ttl, (s.definition ->> 'changelog')::boolean,
        CASE WHEN s.declared ? 'ttl' THEN (s.declared ->> 'ttl')::interval ELSE s.ttl END,
@@ -61,7 +62,7 @@ FROM tidegauge.state s WHERE s.name = %s
 
 
 def terms(conn: psycopg.Connection, name: str, *, lock: bool = False) -> Terms | None:
-    """Return the terms of a state, None for one that is not registered. lock: let no other edit in until the end."""
+    """Return the terms of a state; None if it is not registered. lock: block other edits for the transaction."""
     row = conn.execute(TERMS + ("FOR NO KEY UPDATE" if lock else ""), [name]).fetchone()
     if row is None:
         return None
@@ -71,7 +72,7 @@ def terms(conn: psycopg.Connection, name: str, *, lock: bool = False) -> Terms |
 
 
 def changed(spec: StateSpec, before: Terms, ttl: Ttl, changelog: Log) -> Terms:
-    """Return the terms of a state after an edit. Raises SpecError for what the state cannot be given."""
+    """Return the terms of a state after an edit. Raises SpecError for a value that the state cannot have."""
     edited = set(before.edited)
     for word, setting in {"ttl": ttl, "changelog": changelog}.items():
         if setting is not KEEP:
@@ -88,6 +89,7 @@ def changed(spec: StateSpec, before: Terms, ttl: Ttl, changelog: Log) -> Terms:
             f"state {spec.name!r}: lives in {spec.backend}, whose rows are not copied into a changelog that begins "
             "later; declare a new state with one, and feed it from the start of the input"
         )
+    # Built only because that checks the values.
     replace(spec, ttl=after.ttl, changelog=after.next_changelog)
     return after
 
@@ -106,7 +108,7 @@ def store(conn: psycopg.Connection, name: str, terms: Terms) -> None:
 
 
 def declared(ttl: timedelta | None, changelog: bool) -> str:
-    """Return what a declaration says of a state's terms, as the catalog keeps it."""
+    """Return the declared terms of a state as JSON, as the catalog stores them."""
     return json.dumps({"ttl": _text(ttl), "changelog": changelog})
 
 

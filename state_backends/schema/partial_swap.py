@@ -1,7 +1,7 @@
 """Partial swap: some states of a pipeline are fed again, up to its committed batch and under its txids, and swapped in.
 
-The ledger of the pipeline and its other states stay as they are. The shadow has every row that it would have, as of the
-pipeline's committed batch, with the version before it: so that batch may come again, and be reverted in all states.
+The ledger of the pipeline and its other states stay as they are. The shadow has every row as of the pipeline's
+committed batch, with the version before it, so that this batch can come again, and can be reverted, in all states.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 class PartialSwap(Swap):
     """The shadow of some of a pipeline's states. Its txids begin where those of the pipeline's present states do.
 
-    What it replaces is not kept: states that are put back would lack what the others have counted since. What an
-    earlier reprocess has kept goes.
+    The replaced states are not kept, because they would lack what the others have counted since. States kept by an
+    earlier reprocess are dropped.
     """
 
     def skip_to(self, txid: int) -> None:
-        """Number the shadow's next batch `txid`; what its last one has left, such as watermarks, is kept before it."""
+        """Number the shadow's next batch `txid`. The record of its last batch, with the watermarks, moves before it."""
         names = {"name": self.name, "last": txid - 1}
         with self._conn.transaction():
             self._conn.execute(
@@ -38,7 +38,7 @@ class PartialSwap(Swap):
             self._conn.execute("UPDATE tidegauge.pipeline SET committed_txid = %(last)s WHERE name = %(name)s", names)
 
     def overtake(self) -> None:
-        """Raise the pipeline's fence: its driver ends, and what it has in flight is refused."""
+        """Raise the pipeline's fence, so that its driver ends and the writes that it has in flight are refused."""
         self._conn.execute("UPDATE tidegauge.pipeline SET fence = fence + 1 WHERE name = %s", [self.pipeline])
 
     def _register(self, spout: str, description: str) -> None:
@@ -57,8 +57,8 @@ class PartialSwap(Swap):
     ) -> None:
         """Put the shadows in place. The caller has overtaken the driver and holds the pipeline.
 
-        It makes a new epoch: what a reader has of these states as of a txid is of other rows.
-        Raises SwapError unless the shadow stands at the pipeline's committed batch.
+        It makes a new epoch, because a txid that a reader has seen now stands for other rows of these states.
+        Raises SwapError unless the shadow is at the pipeline's committed batch.
         """
         self._check_position()
         locks.take()
@@ -68,7 +68,7 @@ class PartialSwap(Swap):
         states = [spec.name for spec in specs]
         for statement in HAND_OVER:
             self._conn.execute(statement, {"old": self.pipeline, "new": self.name, "states": states})
-        # No checkpoint is to be moved.
+        # Both phases at once, because there is no checkpoint to move.
         reprocess.enter(self._conn, self.pipeline, Phase.FEEDING, Phase.SWAPPED)
         reprocess.enter(self._conn, self.pipeline, Phase.SWAPPED, Phase.SETTLED)
         new_epoch(self._conn, f"reprocessed {', '.join(states)} of pipeline {self.pipeline!r}", self.pipeline)
@@ -83,16 +83,16 @@ class PartialSwap(Swap):
         if len(rows) != 2 or rows[0][0] != rows[1][0] or rows[1][1]:
             raise SwapError(
                 f"pipeline {self.pipeline!r}: it is at batch {rows[0][0] if rows else None}, and the reprocess of some "
-                f"of its states is not; begin that again"
+                f"of its states is not; start that reprocess again"
             )
 
 
-# The source's dead letters are the pipeline's already; those of the states are replaced.
+# Only dead letters of the states are replaced, because the pipeline already has those of the source.
 HAND_OVER = [
     COUNTED_AGAIN,
     "DELETE FROM tidegauge.dead_letter WHERE pipeline = %(old)s AND state = ANY(%(states)s)",
     "UPDATE tidegauge.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s AND state = ANY(%(states)s)",
-    # Of the past, the shadow has the committed batch and the one before.
+    # As-of reads reach back to these, because the shadow has only the committed batch and the one before it.
     "UPDATE tidegauge.state s SET oldest_txid = greatest(p.fed_after + 1, p.committed_txid - 1) "
     "FROM tidegauge.pipeline p WHERE p.name = %(old)s AND s.name = ANY(%(states)s)",
     "DELETE FROM tidegauge.pipeline WHERE name = %(new)s",

@@ -1,12 +1,12 @@
-"""The record of a reprocess: how far it is, kept in the ledger, so that the next start finishes what was cut short.
+"""The record of a reprocess: its phase, stored in the ledger so that the next start can finish an interrupted one.
 
     feeding ──> swapped ──> settled ──> rolling_back ──> rolled_back
        └──────> aborted
 
 A reprocess feeds shadow tables (feeding) until one transaction puts them in the place of the states (swapped). Spark's
-checkpoint is a folder, which no transaction covers: it is moved afterwards (settled). As long as the old tables are
-kept, one transaction puts them back (rolling_back), and the old checkpoint follows (rolled_back). Each phase is entered
-in the same transaction as what it says, so a process may be killed anywhere and the next one sees what is left to do.
+checkpoint is a folder, which no transaction covers, so it is moved afterwards (settled). While the old tables are kept,
+one transaction can put them back (rolling_back), and the old checkpoint follows (rolled_back). Each phase is entered in
+the same transaction as its changes, so that after a crash the next process sees what is left to do.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from psycopg.rows import class_row
 from tidegauge.state_backends.errors import SwapError
 from tidegauge.state_backends.schema.table_locks import RETRIED, TableLocks
 
-# How long a swap waits for the tasks of the pipeline that is overtaken before it tries again.
+# How long a swap waits for running tasks of the pipeline before it tries again, and how often it tries.
 SWAP_LOCK_MS, SWAP_TRIES = 2_000, 30
 
 
@@ -35,7 +35,7 @@ class Phase(StrEnum):
     ROLLED_BACK = "rolled_back"
 
 
-# What is entered once the checkpoint of a phase is in its place.
+# The phase that is entered once the checkpoint of a phase is in its place.
 AFTER_MOVE = {Phase.SWAPPED: Phase.SETTLED, Phase.ROLLING_BACK: Phase.ROLLED_BACK}
 
 
@@ -73,14 +73,14 @@ def begin(conn: psycopg.Connection, pipeline: str, checkpoint: str) -> None:
 
 
 def accept(conn: psycopg.Connection, pipeline: str, lacks: str) -> None:
-    """Record what the reprocess under way lacks of the input that was counted before; empty if nothing."""
+    """Record, as accepted, which of the input counted before the reprocess under way lacks; empty if none."""
     conn.execute(
         "UPDATE tidegauge.reprocess SET accepted = %s WHERE pipeline = %s AND phase = 'feeding'", [lacks, pipeline]
     )
 
 
 def enter(conn: psycopg.Connection, pipeline: str, before: Phase, after: Phase) -> None:
-    """Take the pipeline's reprocess from one phase to the next. Raises SwapError if it is in another one."""
+    """Move the pipeline's reprocess from phase `before` to `after`. Raises SwapError if it is in another phase."""
     moved = conn.execute(
         "UPDATE tidegauge.reprocess SET phase = %(after)s, "
         "swapped_at = CASE WHEN %(after)s = 'swapped' THEN clock_timestamp() ELSE swapped_at END, "
@@ -93,9 +93,9 @@ def enter(conn: psycopg.Connection, pipeline: str, before: Phase, after: Phase) 
 
 
 def in_swap_transaction(conn: psycopg.Connection, states: Sequence[str], change: Callable[[TableLocks], None]) -> None:
-    """Run `change` in a transaction once nobody reads these states for long, again until it gets every lock.
+    """Run `change` in a transaction once these states have no long reads, and retry until it gets every lock.
 
-    change: takes the locks of the tables once it has the ledger's row, for which it waits for the pipeline's tasks.
+    change: locks the ledger's row, which waits for the pipeline's tasks, and then takes the locks of the tables.
     """
     locks = TableLocks(conn, states)
     for attempt in range(1, SWAP_TRIES + 1):

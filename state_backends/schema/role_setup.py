@@ -1,7 +1,7 @@
-"""Set up or mend an installation's database roles, and find what they lack.
+"""Set up or repair an installation's database roles, and find what they lack.
 
-Everything is done in one transaction, by a superuser or a role with CREATEROLE that owns what is there so far. Existing
-objects change their owner, which locks each for a moment; where that has to wait, nothing is done.
+Everything is done in one transaction, by a superuser or a role with CREATEROLE that owns the existing objects. These
+change their owner, which locks each for a moment; if a lock has to wait too long, nothing is changed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,8 @@ LOCK_TIMEOUT = "5s"
 
 ADMIN = "SELECT rolname, rolsuper, rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 
-# Who owns what: kind, schema, name (of a function, with its arguments) and owner. Sequences follow their tables.
+# Objects and owners: kind, schema, name (of a function, with its arguments) and owner. Sequences are left out, because
+# they follow their tables.
 OWNED = """
 SELECT 'SCHEMA', NULL, n.nspname::text, pg_get_userbyid(n.nspowner)
 FROM pg_namespace n WHERE n.nspname = ANY(%(schemas)s)
@@ -68,11 +69,11 @@ def set_up(
     *,
     changes: bool = False,
 ) -> None:
-    """Create the roles that are absent, give them what is there so far, and reset their privileges. Idempotent.
+    """Create missing roles, make them the owners of the existing objects, and reset their privileges. Idempotent.
 
     conn: in autocommit mode. passwords: part to password; a part without one keeps its password, or has none. They are
     hashed here, so that no log of the server has them. changes: pipeline may read changes of tables (PostgresChanges).
-    Raises RolesError where the connection's role may not do it, TablesBusyError where a table is read for long.
+    Raises RolesError if the connection's role may not do it, TablesBusyError if a table is in use for too long.
     """
     try:
         with conn.transaction():
@@ -82,18 +83,18 @@ def set_up(
                 _set_up(conn, roles, django, passwords, changes)
     except psycopg.errors.LockNotAvailable as error:
         raise TablesBusyError(
-            f"roles: a table that changes its owner was in use for {LOCK_TIMEOUT}; stop drivers and long reads "
+            f"roles: a table that must change its owner was in use for {LOCK_TIMEOUT}; stop drivers and long reads "
             "(pg_stat_activity), and try again; nothing was changed"
         ) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise RolesError(
             f"roles: {conn.info.user!r} may not set them up ({error.diag.message_primary}); connect as a superuser, or "
-            "as the role that owns the database and its tables so far, with CREATEROLE; nothing was changed"
+            "as a role with CREATEROLE that owns the database and its existing tables; nothing was changed"
         ) from error
 
 
 def findings(conn: psycopg.Connection, roles: Roles, django: DjangoTables) -> list[str]:
-    """Return what the roles lack, a line each; empty where all is as `set_up` leaves it."""
+    """Return what the roles lack, one line for each; empty if everything is as `set_up` leaves it."""
     if missing := absent(conn, roles):
         return [f"role {name} does not exist" for name in missing]
     if LEDGER not in _schemas(conn):
@@ -113,7 +114,7 @@ def findings(conn: psycopg.Connection, roles: Roles, django: DjangoTables) -> li
 
 
 def without_password(conn: psycopg.Connection, roles: Roles) -> list[str] | None:
-    """Return the roles without a password; None where only a superuser may know."""
+    """Return the roles without a password; None if this connection may not see that, because it is no superuser's."""
     try:
         rows = conn.execute(
             "SELECT rolname FROM pg_authid WHERE rolname = ANY(%s) AND rolpassword IS NULL ORDER BY 1", [roles.names]
@@ -160,14 +161,15 @@ def _set_up(
 
 @contextmanager
 def _administering(conn: psycopg.Connection, roles: Roles) -> Iterator[None]:
-    """Create the roles that are absent; a role that is no superuser is a member of all of them within."""
+    """Create missing roles. Within the context, a connection's role that is not a superuser is a member of all of them,
+    because only a member may give an object to a role."""
     row = conn.execute(ADMIN).fetchone()
     assert row is not None
     admin, is_superuser, may_create = row
     if not may_create:
         raise RolesError(
-            f"roles: {admin!r} may not create roles; connect as a superuser, or as the role that owns the database and "
-            "its tables so far, with CREATEROLE"
+            f"roles: {admin!r} may not create roles; connect as a superuser, or as a role with CREATEROLE that owns "
+            "the database and its existing tables"
         )
     for name in absent(conn, roles):
         conn.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
@@ -182,7 +184,7 @@ def _administering(conn: psycopg.Connection, roles: Roles) -> Iterator[None]:
 def _others(
     conn: psycopg.Connection, roles: Roles, django: DjangoTables
 ) -> Iterator[tuple[LiteralString, str | None, str, str, str]]:
-    """Yield what belongs to another role than it should: kind, schema, name, owner now and owner to be."""
+    """Yield the objects that have the wrong owner: kind, schema, name, present owner and right owner."""
     schemas = [LEDGER, *STATE_SCHEMAS, SOURCES]
     given = {"schemas": schemas, "tables": list(django.names), "django": list(DJANGO_SCHEMAS)}
     for kind, schema, name, now in conn.execute(OWNED, given).fetchall():
@@ -193,7 +195,7 @@ def _others(
 
 
 def _alter_owner(kind: LiteralString, schema: str | None, name: str, owner: str) -> sql.Composed:
-    # A function's name with its arguments is quoted by PostgreSQL itself.
+    # Not an identifier, because PostgreSQL has already quoted a function's name with its arguments.
     words: Any = name
     called = sql.SQL(words) if kind == "FUNCTION" else sql.Identifier(*([schema] if schema else []), name)
     return sql.SQL("ALTER {} {} OWNER TO {}").format(sql.SQL(kind), called, sql.Identifier(owner))

@@ -9,9 +9,9 @@
 Roles belong to a cluster of databases, so the names begin with a prefix, `tidegauge` by default: two installations in
 one cluster take two. An installation without roles runs as one user, and nothing here applies to it.
 
-State tables come and go while pipelines run. What pipeline creates has its grants by default privileges; what another
-role creates is created as the schema's owner (`as_owner`); what replaces a table or view gets the grants that it had
-(backends/postgres/privileges.py).
+State tables are created and dropped while pipelines run. Tables that pipeline creates get their grants by default
+privileges, and another role creates tables as the schema's owner (`as_owner`). A table or view that replaces another
+one gets the grants of that one (backends/postgres/privileges.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,12 +35,12 @@ READ: tuple[LiteralString, ...] = ("SELECT",)
 WRITE: tuple[LiteralString, ...] = ("SELECT", "INSERT", "UPDATE", "DELETE")
 APPEND: tuple[LiteralString, ...] = ("SELECT", "INSERT")
 
-# Where Django's tables are. Those of an installation whose one user is called `tidegauge` are partly in the schema of
-# that name, which is first on that user's search path.
+# Where Django's tables are. If an installation's only user is called `tidegauge`, some are in the schema of that name,
+# because it is first on that user's search path.
 DJANGO_SCHEMAS = ("public", LEDGER)
 SEARCH_PATH = '"$user", public, tidegauge'
 
-# What web does with the ledger's tables beside reading: requests, and the list of running processes.
+# What web does with the ledger's tables besides reading: requests, and the list of running processes.
 WEB_WRITES: dict[str, tuple[LiteralString, ...]] = {
     "maintenance_run": ("INSERT", "UPDATE"),
     "pipeline_wish": ("INSERT", "UPDATE"),
@@ -51,7 +51,7 @@ WEB_UPDATES: dict[str, tuple[str, ...]] = {
     "state": ("ttl", "declared", "edits"),
     "dead_letter": ("replay_at", "replay_by"),
 }
-# Tables of the ledger that no role but owner writes.
+# Tables of the ledger that only owner writes.
 OWNERS_ALONE = ("schema_version",)
 
 LEDGER_TABLES = """
@@ -64,13 +64,13 @@ SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.rel
 WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p', 'v') ORDER BY 1, 2
 """
 
-# A cast to regclass would need the privilege to use the schema.
+# Not a cast to regclass, because that needs the privilege to use the schema.
 TABLE_OID: LiteralString = (
     "(SELECT x.oid FROM pg_class x WHERE x.relname = %(name)s AND x.relnamespace = "
     "(SELECT oid FROM pg_namespace WHERE nspname = %(schema)s))"
 )
 
-# Where it is another role than this one, which may take it on.
+# The owner of a schema, if it is another role than the current one, which may switch to it.
 SCHEMA_OWNER = """
 SELECT r.rolname, current_setting('role') FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
 WHERE n.nspname = %s AND r.rolname <> current_user AND pg_has_role(current_user, r.oid, 'SET')
@@ -107,7 +107,7 @@ class DjangoTables:
 
 
 class Grant(NamedTuple):
-    """Privileges of a role on one object. kind: `DATABASE`, `SCHEMA` or `TABLE`. columns: of a table; none: all."""
+    """Privileges of a role on one object. kind: `DATABASE`, `SCHEMA` or `TABLE`. columns: of a table; empty for all."""
 
     role: str
     kind: LiteralString
@@ -128,7 +128,7 @@ class Grant(NamedTuple):
         )
 
     def missing(self, conn: psycopg.Connection) -> list[str]:
-        """Return what the role lacks of it, as `SELECT on table tidegauge.batch`."""
+        """Return the privileges that the role lacks, such as `SELECT on table tidegauge.batch`."""
         if self.columns:
             asked = sql.SQL("has_column_privilege(%(role)s, {}, c, p)")
         else:
@@ -150,7 +150,7 @@ class Grant(NamedTuple):
 
 
 def of_database(conn: psycopg.Connection) -> Roles | None:
-    """Return the roles that this database was set up with: those of the owner of the schema `tidegauge`; None: none."""
+    """Return the roles that this database was set up with, by the owner of the schema `tidegauge`; None if without."""
     row = conn.execute(OWNER).fetchone()
     if row is None or not row[0].endswith("_owner"):
         return None
@@ -160,7 +160,7 @@ def of_database(conn: psycopg.Connection) -> Roles | None:
 
 @contextmanager
 def as_owner(conn: psycopg.Connection, schema: str) -> Iterator[None]:
-    """A transaction that creates as the role that owns the schema, if this role may.
+    """Open a transaction as the role that owns the schema, if the current role may switch to it.
 
     So a table has the same owner and default privileges, whichever role creates it.
     """

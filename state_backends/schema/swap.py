@@ -1,7 +1,7 @@
 """Swap (blue/green): a pipeline's states are fed a second time in shadow tables, which then replace those served.
 
-The shadow pipeline has a ledger of its own, under the pipeline's name with `@reprocess` behind it. Its txids begin far
-above those of the pipeline, which may go on meanwhile, so that to a reader they only ever rise. One transaction swaps.
+The shadow pipeline has its own ledger, under the pipeline's name with the suffix `@reprocess`. Its txids begin far
+above those of the pipeline, which may go on meanwhile, so that readers only see txids rise. One transaction swaps all.
 """
 
 import json
@@ -38,8 +38,8 @@ def shadow_name(pipeline: str) -> str:
 class Swap:
     """The shadow of one pipeline's states.
 
-    conn: a psycopg connection in autocommit mode, of the process that feeds the shadow. Whoever fills the shadow owns
-    it (see `owning`), so that a migration, which fills the same tables, is refused meanwhile and refuses a reprocess.
+    conn: a psycopg connection in autocommit mode, of the process that feeds the shadow. That process owns the shadow
+    (see `owning`). A migration fills the same tables, so it is refused during a reprocess, and a reprocess during it.
     """
 
     def __init__(self, conn: psycopg.Connection, pipeline: str) -> None:
@@ -66,12 +66,12 @@ class Swap:
             yield
 
     def begin(self, specs: Sequence[StateSpec], *, spout: str, description: str = "", checkpoint: str = "") -> None:
-        """Create ledger and shadow tables, or go on with those that are there.
+        """Create the shadow's ledger and tables, or continue with existing ones.
 
-        Overrides of ttl and changelog count as far as they were set by then. checkpoint: Spark's folder, for people.
-        Raises SpecMismatchError where they were begun for other declarations, where a state is another pipeline's, and
-        where a state of the pipeline lives, or is to live, in a backend without shadows. Raises StateBusyError, and
-        DependentObjectsError where what users have made on top of the tables would be lost.
+        Overrides of ttl and changelog apply if they were set before. checkpoint: Spark's folder, to show to people.
+        Raises SpecMismatchError if existing ones were begun for other declarations, if a state is another pipeline's,
+        or if a state of the pipeline is, or is to be, in a backend without shadows. Raises StateBusyError, and
+        DependentObjectsError if objects that users have created on the tables would be lost.
         """
         with self.owning(specs), self._conn.transaction():
             self._check_owners(specs)
@@ -94,11 +94,11 @@ class Swap:
     ) -> None:
         """Put the shadow in the pipeline's place: states, ledger, batches, dead letters, all or nothing.
 
-        It fences off a driver of the pipeline. Readers see the old states whole, then the new ones whole.
-        keep_old: how long what is replaced can be put back (see Kept); zero drops it at once. A pipeline that had a
-        state in a backend without shadows cannot be put back as a whole, so then nothing is kept.
-        Raises SwapError where there is no shadow, or where the pipeline's txids have reached those of the shadow,
-        StateBusyError where another work has the tables of a state, TablesBusyError where they are read for minutes,
+        It fences off a driver of the pipeline. Readers see all of the old states, then all of the new ones.
+        keep_old: for how long the replaced states can be put back (see Kept); zero drops them at once. Nothing is kept
+        if the pipeline had a state in a backend without shadows, because it could not be put back as a whole.
+        Raises SwapError if there is no shadow, or if the pipeline's txids have reached those of the shadow;
+        StateBusyError if another work has the tables of a state; TablesBusyError if they are read for minutes;
         DependentObjectsError as `begin` does.
         """
         states = [spec.name for spec in specs]
@@ -110,9 +110,9 @@ class Swap:
             )
 
     def abort(self) -> None:
-        """Drop the shadow; the pipeline is as it was. Nothing happens where there is none.
+        """Drop the shadow, if there is one. The pipeline stays as it was.
 
-        Raises SwapError where it has been swapped in and the checkpoint is still to be moved, StateBusyError.
+        Raises SwapError if it has been swapped in but the checkpoint was not moved yet, StateBusyError.
         """
         with self.owning(self._specs()), self._conn.transaction():
             record = reprocess.current(self._conn, self.pipeline)
@@ -159,12 +159,12 @@ class Swap:
         for spec in [*specs, *self._overtaken(specs)]:
             if BACKENDS[spec.backend].tables is None:
                 raise SpecMismatchError(
-                    f"state {spec.name!r}: lives in {spec.backend}, which a swap of tables does not reach; reprocess "
+                    f"state {spec.name!r}: lives in {spec.backend}, which has no tables that can be swapped; reprocess "
                     f"pipeline {self.pipeline!r} with that state declared in postgres"
                 )
 
     def _overtaken(self, specs: Sequence[StateSpec]) -> list[StateSpec]:
-        """Return the pipeline's states besides `specs`, which its new ledger does not fit."""
+        """Return the pipeline's states besides `specs`. The new ledger does not fit them."""
         replaced = {spec.name for spec in specs}
         return [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name not in replaced]
 
@@ -191,13 +191,14 @@ class Swap:
         return Catalog(self._conn).shadow_specs(self.name)
 
     def _as_begun(self, specs: Sequence[StateSpec]) -> list[StateSpec]:
-        """Return the declarations with the changelogs that were begun; later overrides wait for the next driver."""
+        """Return the declarations with a changelog where one was begun; later overrides wait for the next driver."""
         logged = {spec.name: spec.changelog for spec in self._specs()}
         return [replace(spec, changelog=logged.get(spec.name, spec.changelog)) for spec in specs]
 
     def _swap(
         self, specs: Sequence[StateSpec], guarantees: Mapping[str, str], locks: TableLocks, keep_old: timedelta
     ) -> None:
+        # The ledger's row before the tables, because tasks that write the tables hold it.
         base, open_txid = self._fence_off()
         locks.take()
         self._check_backends(specs)
@@ -229,8 +230,8 @@ class Swap:
             raise SwapError(f"pipeline {self.pipeline!r}: batch {new[1]} of its reprocess is open; finish it")
         if old[0] and new[2] < 0:
             raise SwapError(
-                f"pipeline {self.pipeline!r}: its reprocess has read nothing, so the states would be empty; see that "
-                "it reads the whole input, or abort it"
+                f"pipeline {self.pipeline!r}: its reprocess has read nothing, so the states would be empty; make "
+                "sure that it reads the whole input, or abort it"
             )
         if old[0] >= new[0]:
             raise SwapError(
@@ -249,7 +250,7 @@ class Swap:
                 Changelog(self._conn, spec).revert(open_txid)
 
     def _can_keep(self, specs: Sequence[StateSpec]) -> bool:
-        """Return whether every state that is replaced lives where it can be kept."""
+        """Return whether every replaced state is in a backend that can keep it."""
         replaced = {spec.name for spec in specs}
         old = [spec for spec in Catalog(self._conn).specs(self.pipeline) if spec.name in replaced]
         return all(BACKENDS[spec.backend].tables for spec in old)
@@ -268,7 +269,8 @@ class Swap:
             self._conn.execute(statement, names)
 
 
-# Batches that fed the old tables keep their record; their dead letters were read again by the reprocess.
+# Batches that fed the old tables keep their record. Their dead letters are deleted, because the reprocess has read that
+# input again.
 HAND_OVER = [
     "DELETE FROM tidegauge.dead_letter WHERE pipeline = %(old)s",
     "UPDATE tidegauge.dead_letter SET pipeline = %(old)s WHERE pipeline = %(new)s",

@@ -1,8 +1,8 @@
-"""Table locks: lock tables that are to change without making their readers wait behind the change.
+"""Table locks: lock tables for a change without making readers wait behind it.
 
 A change of a table waits until its readers have ended, and every later reader waits behind the change: one export of an
-hour would stop all lookups for that hour. So it is looked first whether a reader is there that does not end within
-milliseconds, and only where there is none are the locks asked for, all at once and for less than a second.
+hour would stop all lookups for that hour. So a change first waits until no reader stays longer than milliseconds. Only
+then does it request the locks, all together and for less than a second.
 """
 
 import time
@@ -15,20 +15,20 @@ from psycopg import sql
 
 from tidegauge.state_backends.errors import TablesBusyError
 
-# Readers of a batch end within milliseconds; what is still there after this long is an export, a backup, a session
-# that has forgotten to commit.
+# Readers of a batch end within milliseconds, so a reader that is still there after this long is an export, a backup, or
+# a session that has not committed.
 LOOK_SECONDS = 0.05
 
-# All locks of one attempt together, with one that is waited for.
+# Time limit for all locks of one attempt together, including the time that one of them waits.
 LOCK_SECONDS = 0.5
 
-# Between two looks at a reader that stays.
+# Pause between two looks at a reader that stays.
 PAUSE_SECONDS = 1.0
 
-# Then the driver says who is in its way, and tries again later.
+# After this time, the driver reports which sessions block it, and tries again later.
 WAIT_SECONDS = 180.0
 
-# Views first, as their readers lock them first; then by name.
+# Views first, because readers of a view lock it before its tables; then by name.
 RELATIONS = """
 SELECT c.relkind = 'v', n.nspname, c.relname, c.oid || ARRAY(SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -36,8 +36,9 @@ WHERE n.nspname IN ('tidegauge_live', 'tidegauge_state', 'tidegauge_changelog') 
 AND c.relname = ANY(%s) ORDER BY c.relkind <> 'v', n.nspname, c.relname
 """
 
-# Everyone may see a session's locks; how long it has been in its transaction only its own role and monitors may. An
-# autovacuum, which has no user, ends when it is in the way. The catalog may be read while it is locked.
+# Every role may see a session's locks, but only its own role and monitors see since when its transaction lasts.
+# Autovacuums, which have no user, are left out, because they end when a lock waits for them. So are readers of the
+# catalog, because it can be read while it is locked.
 HOLDERS = """
 SELECT DISTINCT l.pid, l.virtualtransaction, a.application_name, a.usename, a.xact_start
 FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
@@ -49,8 +50,8 @@ AND (l.relation = ANY(%s)
 ORDER BY l.pid
 """
 
-# A deadlock costs one of its sessions its statement. This one gives up before any other session looks for a deadlock;
-# only where an autovacuum has the table does it wait until that was told to end.
+# A deadlock would fail the statement of one of its sessions. So this one gives up before any other session looks for a
+# deadlock. Only if an autovacuum has a table does it wait longer, because that is then told to end.
 LOCK_TIMEOUT = """
 SELECT set_config('lock_timeout', (d.ms * CASE WHEN EXISTS (
     SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
@@ -59,7 +60,7 @@ FROM (SELECT extract(epoch FROM current_setting('deadlock_timeout')::interval) *
 """
 
 
-# UndefinedTable: another change has replaced a table between the look and the lock.
+# UndefinedTable, because another change may have replaced a table between the look and the lock.
 RETRIED = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.UndefinedTable)
 
 
@@ -89,7 +90,7 @@ class _Holder(NamedTuple):
 class TableLocks:
     """The locks that a change of some states' tables needs.
 
-    conn: in autocommit mode. states: those whose tables change. on_waiting: told which sessions are waited for.
+    conn: in autocommit mode. states: those whose tables change. on_waiting: called with the sessions in the way.
     """
 
     def __init__(
@@ -104,9 +105,10 @@ class TableLocks:
         self._deadline = time.monotonic() + WAIT_SECONDS
 
     def await_readers(self) -> None:
-        """Return once every session that had the tables at some moment has let them go since.
+        """Return once every session that held the tables at the start has released them.
 
-        Holds no lock. Raises TablesBusyError, naming those that stay, WAIT_SECONDS after this was made.
+        Takes no lock itself. Raises TablesBusyError, which names the sessions that stay, WAIT_SECONDS after this object
+        was created.
         """
         staying, pause = self._holders(), LOOK_SECONDS
         while staying:
@@ -118,12 +120,12 @@ class TableLocks:
     def take(self) -> None:
         """Lock the catalog against other registrations, and the tables, until the caller's transaction ends.
 
-        Raises LockNotAvailable or DeadlockDetected where a reader came meanwhile: end the transaction, and try again.
+        Raises LockNotAvailable or DeadlockDetected if a reader came meanwhile: end the transaction, and try again.
         """
         relations = self._relations()
         before = self._conn.execute("SELECT current_setting('lock_timeout')").fetchone()
         self._conn.execute(LOCK_TIMEOUT, [_oids(relations)])
-        # Readers of the catalog go on.
+        # In this mode, because it does not block readers of the catalog.
         self._conn.execute("LOCK TABLE tidegauge.state IN SHARE ROW EXCLUSIVE MODE")
         limit = time.monotonic() + LOCK_SECONDS
         for relation in relations:
@@ -135,8 +137,8 @@ class TableLocks:
     def _report(self, readers: str) -> None:
         if readers and time.monotonic() > self._deadline:
             raise TablesBusyError(
-                f"state {', '.join(map(repr, self._states))}: to be changed, and other sessions have read the tables "
-                f"for more than {WAIT_SECONDS:g} s: {readers}; wait until they end, or end them with "
+                f"state {', '.join(map(repr, self._states))}: cannot be changed, as other sessions have read the "
+                f"tables for more than {WAIT_SECONDS:g} s: {readers}; wait until they end, or end them with "
                 "pg_terminate_backend(pid), and try again"
             )
         if readers:
@@ -153,7 +155,7 @@ class TableLocks:
 def locked_tables(
     conn: psycopg.Connection, states: Sequence[str], on_waiting: Callable[[str], object] = lambda readers: None
 ) -> Iterator[None]:
-    """A transaction that has taken TableLocks, begun again until it has. Raises TablesBusyError."""
+    """Open a transaction that has taken TableLocks, trying until it has. Raises TablesBusyError."""
     locks = TableLocks(conn, states, on_waiting)
     with ExitStack() as transaction:
         while not _has_taken(locks, conn, transaction):
@@ -180,6 +182,7 @@ def _oids(relations: Sequence[_Relation]) -> list[int]:
 def _lock_sql(relation: _Relation) -> sql.Composed:
     name = sql.Identifier(relation.schema, relation.name)
     if relation.is_view:
-        # LOCK would lock the tables below the view, too, the ledger's among them. This changes nothing.
+        # Not LOCK, because that would also lock the tables below the view, including the ledger's. This locks the view
+        # and changes nothing.
         return sql.SQL("ALTER VIEW {} ALTER COLUMN txid DROP DEFAULT").format(name)
     return sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name)

@@ -1,4 +1,4 @@
-"""SQL that creates and extends the changelog of a state, and what its table has in common with it.
+"""SQL that creates and extends the changelog of a state, and column definitions that the state's table uses as well.
 
 A changelog is a table in the ledger's database, whatever backend keeps the rows.
 """
@@ -28,19 +28,19 @@ def rename_changelog(conn: psycopg.Connection, old: StateTable, new: StateTable)
 
 
 def extend_changelog(conn: psycopg.Connection, table: StateTable, names: Iterable[str]) -> None:
-    """Add value columns; entries written before hold nulls, which every fold takes as nothing."""
+    """Add value columns. Earlier entries have nulls in them, which every fold ignores."""
     for name in names:
         conn.execute(add_column(table.changelog, name, table.values[name]))
 
 
 def _create_txid_index(table: StateTable) -> sql.Composed:
-    # A batch's entries are next to each other. PostgreSQL names it, as no name is free for sure. What is appended is
-    # summarised as it fills up: a vacuum may be a fifth of the table away.
+    # BRIN, because a batch's entries are next to each other. PostgreSQL chooses the name, because a fixed one could be
+    # taken. New pages are summarised as they fill up, because a vacuum may be a fifth of the table away.
     return sql.SQL("CREATE INDEX ON {} USING brin (txid) WITH (autosummarize = on)").format(table.changelog)
 
 
 def define(name: str, sql_type: LiteralString, constraint: LiteralString = "") -> sql.Composed:
-    # Byte order is the order of every backend, and the faster one.
+    # Byte order, because every backend has it, and because it is the faster one.
     collation: LiteralString = ' COLLATE "C"' if sql_type == "text" else ""
     default: LiteralString = " DEFAULT true CHECK (singleton)" if name == "singleton" else ""
     return sql.SQL("{} {}{} {}{}").format(

@@ -29,7 +29,7 @@ def test_a_missing_file_is_named_before_anything_is_begun_and_shorter_states_are
     assert refused == ([], OLD)
     assert counted.values("words") == {"dog": {"letters": 3}}
     assert counted.rows("SELECT accepted FROM tidegauge.reprocess") == [
-        ("1 files that were counted are missing: '1.txt'; 2 rows were counted, and 1 by the reprocess",)
+        ("1 files that were counted are missing: '1.txt'; 2 rows were counted, but only 1 by the reprocess",)
     ]
 
 

@@ -70,8 +70,8 @@ def test_a_change_of_backend_is_refused_with_the_ways_out(registered, now):
 
     assert str(caught.value) == (
         f"state {spec.name!r}: its declaration differs from the stored one: backend was {was!r}, is {now!r}; restore "
-        "the declaration, or take its rows along with `tidegauge move STATE --to BACKEND`; or run with --reprocess to "
-        "feed it again in its new place; a state in a backend that --reprocess cannot feed begins under a new name"
+        "the declaration, or move its rows with `tidegauge move STATE --to BACKEND`; or run with --reprocess to "
+        "feed it again in its new place; in a backend that --reprocess cannot feed, declare a state with a new name"
     )
 
 

@@ -371,7 +371,7 @@ class TestMigrations:
         (old,) = feed.specs
         before = conn.execute("SELECT * FROM tidegauge.state WHERE name = %s", [old.name]).fetchone()
         catalog.check_declarations(feed.pipeline, [replace(old, partitions=2)])
-        with pytest.raises(SpecMismatchError, match="run with --reprocess, which counts the input again under this"):
+        with pytest.raises(SpecMismatchError, match="run with --reprocess, which counts the input again under the"):
             catalog.check_declarations(feed.pipeline, [replace(old, kind="transactional")])
 
         assert conn.execute("SELECT * FROM tidegauge.state WHERE name = %s", [old.name]).fetchone() == before
@@ -420,7 +420,7 @@ class TestMigrations:
 
         assert str(caught.value) == (
             f"state {old.name!r}: measure 'total' is new, but batch 1 is open and the rows that it has written are not "
-            "counted again under another declaration; finish that batch with the stored one first"
+            "counted again under another declaration; finish that batch with the stored declaration first"
         )
 
 
@@ -437,8 +437,8 @@ class TestDifferences:
             assert feed.read(spec, ("a",)) == [{"n": 3}]
             start = f"state {spec.name!r}: its declaration differs from the stored one: "
             end = (
-                "; restore the declaration, or run with --reprocess, which counts the input again under this one; or "
-                "feed a state of another name"
+                "; restore the declaration, or run with --reprocess, which counts the input again under the new one; "
+                "or feed a state with another name"
             )
             message = str(caught.value)
             assert message.startswith(start)
@@ -466,8 +466,8 @@ class TestDifferences:
         message = refused({"measures": {"n": Sum("x")}}, stored)
 
         assert message == (
-            "measure 'n' was sum(column='x', type='double precision'), is sum(column='x', type='numeric') as a Sum "
-            "without a type is (type='double precision' goes on with the stored doubles)"
+            "measure 'n' was sum(column='x', type='double precision'), is sum(column='x', type='numeric'), the default "
+            "of a Sum without a type (type='double precision' keeps the stored doubles)"
         )
 
     def test_a_number_that_would_lose_digits(self, refused):
@@ -521,8 +521,8 @@ class TestAggregators:
             register(feed, spec)
 
         assert str(caught.value) == (
-            f"state {spec.name!r}: measure 'n' is a Visits, and AGGREGATORS['visits'] is missing; give the class a "
-            "name of its own and a line there, in every process that reads the catalog"
+            f"state {spec.name!r}: measure 'n' is a Visits, and AGGREGATORS['visits'] is missing; give the class its "
+            "own name and register it there, in every process that reads the catalog"
         )
         assert tables(conn, spec.name) == []
 

@@ -72,14 +72,14 @@ def test_rows_are_compared_where_a_source_says_nothing_else(feed, shadow):
     count(feed.ledger, 1, None, 5)
     count(shadow, 0, None, 14)
 
-    assert shortfall(feed, shadow) == ["15 rows were counted, and 14 by the reprocess"]
+    assert shortfall(feed, shadow) == ["15 rows were counted, but only 14 by the reprocess"]
 
 
 def test_a_partition_that_begins_later_is_missing_its_beginning_even_if_more_rows_were_read(feed, shadow):
     count(feed.ledger, 0, partitions(p0=[0, 10], p1=[5, 10]), 15)
     count(shadow, 0, partitions(p0=[4, 40], p1=[5, 40]), 71)
 
-    assert shortfall(feed, shadow) == ["partition 'topic/p0' was counted from offset 0, and begins at 4 now"]
+    assert shortfall(feed, shadow) == ["partition 'topic/p0' was counted from offset 0, and now begins at 4"]
 
 
 def test_what_is_counted_after_it_was_looked_at_is_left_to_the_next_driver(feed, shadow):

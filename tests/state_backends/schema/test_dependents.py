@@ -181,8 +181,8 @@ class TestRefused:
 
         assert re.search(message_of("A view depends on a table that changes", 2), said)
         assert said == (
-            f"state {old.name!r}: its view gets columns of other types, or loses some, and this stands on it: view "
-            f"totals_{old.name}; keep its definition, drop it, start again, and create it again over "
+            f"state {old.name!r}: its view gets columns of other types, or loses some, and these objects depend on it: "
+            f"view totals_{old.name}; keep its definition, drop it, start again, and create it again over "
             f"tidegauge_live.{old.name}, which stays when tables are replaced"
         )
 
@@ -233,7 +233,7 @@ class TestRefused:
         conn.execute(create.format(old.name))
 
         assert self.refusal(feed, replace(old, partitions=2)).startswith(
-            f"state {old.name!r}: its tables are replaced, and this stands on it: {named.format(old.name)}; "
+            f"state {old.name!r}: its tables are replaced, and these objects depend on it: {named.format(old.name)}; "
         )
 
         register(feed, replace(old, measures=MEASURES))
@@ -248,4 +248,4 @@ class TestRefused:
         said = self.refusal(feed, old)
 
         assert re.search(message_of("A view depends on a table that changes", 3), said)
-        assert f"this stands on it: view history_{old.name};" in said
+        assert f"these objects depend on it: view history_{old.name};" in said

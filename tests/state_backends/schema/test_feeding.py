@@ -59,8 +59,8 @@ class TestStates:
         assert str(refused.value) == (
             f"state {left.name!r}: it was not fed by batches 2 to 3 of pipeline {feed.pipeline!r}, which ran without "
             "it, so its values would miss them; run with --reprocess to feed everything again, declare it under "
-            "another name to begin from nothing, or run with --accept-gap to keep its values, said to be complete from "
-            "batch 4 on only"
+            "another name to start empty, or run with --accept-gap to keep its values, marked as complete only from "
+            "batch 4 on"
         )
         assert re.search(message_of("A state or a measure was not fed for a while", 1), str(refused.value))
         assert feeding(feed.conn, left.name) == Feeding(last_fed_txid=1)

@@ -144,7 +144,7 @@ def test_readers_that_stay_for_minutes_are_named(new_feed, fresh, connect, expor
 
     message = str(refused.value)
     assert message.startswith(
-        f"state {old.name!r}: to be changed, and other sessions have read the tables for more than 0 s"
+        f"state {old.name!r}: cannot be changed, as other sessions have read the tables for more than 0 s"
     )
     assert (
         f": pid {export.info.backend_pid} ('nightly export' of {export.info.user}, in a transaction since " in message

@@ -278,7 +278,7 @@ def reprocess_with_less(flights):
     ledger.bind("another")
     ledger.commit(ledger.begin(0), rows_in=2)
     ledger.release()
-    accept(conn, "flights", "3 rows were counted, and 2 by the reprocess")
+    accept(conn, "flights", "3 rows were counted, but only 2 by the reprocess")
     swap.swap(SPECS, {spec.name: "" for spec in SPECS}, keep_old=timedelta(days=7))
 
 
@@ -293,7 +293,7 @@ class TestLastReprocess:
 
         assert timedelta(days=6) < last.kept_until - last.swapped_at < timedelta(days=8)
         assert last.bytes > 0
-        assert last.lacks == "3 rows were counted, and 2 by the reprocess"
+        assert last.lacks == "3 rows were counted, but only 2 by the reprocess"
 
     def test_what_is_kept_is_not_a_pipeline_of_its_own(self, reprocessed):
         assert [status.name for status in queries.pipelines()] == ["flights"]

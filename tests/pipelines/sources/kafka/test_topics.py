@@ -383,7 +383,7 @@ def test_a_query_starts_at_offsets_and_partitions_that_are_not_named_at_the_earl
     later = names(source_of(broker, topic, starting={topic.name: {0: 3}}))
 
     assert counts(workspace) == {"b": 1, "c": 1}
-    with pytest.raises(ShorterInputError, match="was counted from offset 2, and begins at 3 now"):
+    with pytest.raises(ShorterInputError, match="was counted from offset 2, and now begins at 3"):
         Reprocess(later, workspace.spark, workspace.dsn, workspace.checkpoint).run()
 
 
