@@ -411,7 +411,7 @@ def test_keys_that_somebody_else_left_in_redis_are_not_built_upon(workspace, cli
 
 def test_without_an_address_of_redis_the_pipeline_does_not_start(workspace, monkeypatch):
     monkeypatch.delenv("REDIS_URL")
-    with pytest.raises(BackendSetupError, match="a state lives in redis, and REDIS_URL is not set here"):
+    with pytest.raises(BackendSetupError, match="a state lives in redis, but REDIS_URL is not set here"):
         workspace.run(words_and_lines(workspace.input))
 
     monkeypatch.setenv("REDIS_URL", "redis://:sec/ret@localhost:1/0")

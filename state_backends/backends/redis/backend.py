@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RedisBackend(ExternalBackend):
-    """See Backend. Where the Redis is, client.py reads from the environment."""
+    """See Backend. client.py reads the address of the Redis from the environment."""
 
     title = "Redis"
 
@@ -47,7 +47,7 @@ class RedisBackend(ExternalBackend):
         return RedisSession(conn, self.guarded(spec), batch)
 
     def _client(self) -> "redis.Redis | RedisCluster":
-        # Not above: the library loads without redis-py.
+        # Imported here, because the library loads without redis-py.
         with naming_the_extra():
             from tidegauge.state_backends.backends.redis.client import client
 
@@ -55,8 +55,8 @@ class RedisBackend(ExternalBackend):
 
 
 class RedisSession(ExternalSession):
-    """Folds on the server where Lua can, and no changelog wants to know what came of it. Indexes timers of opaque
-    states, whose batches leave a record of the keys they wrote."""
+    """Folds on the server if Lua can, and if there is no changelog, which needs the folded rows. Indexes the timers of
+    opaque states, because their batches leave a record of the keys that they wrote."""
 
     rows: RedisBackingMap
 

@@ -1,13 +1,13 @@
 """This process's client of the Redis that states live in: one server, a Sentinel's master, or a cluster.
 
-Its failures are BackendUnavailable. `TIDEGAUGE_REDIS_URL` says where it is, else `REDIS_URL`, which the broker and the
-rate limits use as well; those cannot use a cluster.
+Its failures are raised as BackendUnavailable. Its address is `TIDEGAUGE_REDIS_URL`, or else `REDIS_URL`, which the
+broker and the rate limits use as well. Those cannot use a cluster.
 
     redis://:password@host:6379/0                             one server; rediss:// and unix:// as redis-py has them
     redis+sentinel://:password@host:26379,host:26379/name/0   the master of that name, as Sentinels know it
     redis+cluster://:password@host:7000,host:7001             a cluster, by some of its nodes
 
-`rediss+sentinel` and `rediss+cluster` use TLS. User and password are the servers'; Sentinels are asked without.
+`rediss+sentinel` and `rediss+cluster` use TLS. User and password are for the servers; Sentinels are asked without them.
 """
 
 import os
@@ -28,7 +28,7 @@ from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailabl
 
 SETTINGS = ("TIDEGAUGE_REDIS_URL", "REDIS_URL")
 
-# A cluster that no node of answers is not a RedisError.
+# Both, because RedisClusterException, raised if no node of a cluster answers, is not a RedisError.
 FAILURES = (redis.RedisError, RedisClusterException)
 
 FORMS = (
@@ -38,12 +38,12 @@ FORMS = (
 
 
 def client(timeout_seconds: float | None) -> "redis.Redis | RedisCluster":
-    """Return a client of the Redis that this process is told of. Raises BackendSetupError where it is not."""
+    """Return a client of the Redis that the environment names. Raises BackendSetupError if it names none."""
     for setting in SETTINGS:
         if url := os.environ.get(setting):
             return _client(url, setting, timeout_seconds)
     raise BackendSetupError(
-        "a state lives in redis, and REDIS_URL is not set here; set it, or TIDEGAUGE_REDIS_URL for states alone, for "
+        "a state lives in redis, but REDIS_URL is not set here; set it, or TIDEGAUGE_REDIS_URL for states only, for "
         "the driver, its executors and the web"
     )
 
@@ -68,9 +68,9 @@ def _client(url: str, setting: str, timeout_seconds: float | None) -> "redis.Red
             return _Redis.from_url(url, **limits)
         servers = Servers.of(parts, kind)
     except ValueError:
-        # The cause may quote a piece of the URL, and so of the password.
+        # Without the cause, because that may quote a part of the URL, and so of the password.
         raise BackendSetupError(
-            f"a state lives in redis, and {setting} is not a URL of one; write it as {FORMS}"
+            f"a state lives in redis, but {setting} is not a valid Redis URL; write it as {FORMS}"
         ) from None
     secure: dict[str, Any] = {"ssl": True} if scheme == "rediss" else {}
     return servers.client(limits | secure)
@@ -78,7 +78,7 @@ def _client(url: str, setting: str, timeout_seconds: float | None) -> "redis.Red
 
 @dataclass(frozen=True)
 class Servers:
-    """What a URL with several hosts says. kind: sentinel or cluster. path: parts of its path."""
+    """The contents of a URL with several hosts. kind: sentinel or cluster. path: parts of its path."""
 
     kind: str
     hosts: list[tuple[str, int]]
@@ -87,7 +87,7 @@ class Servers:
 
     @classmethod
     def of(cls, parts: SplitResult, kind: str) -> "Servers":
-        """Raises ValueError where it is not a URL of that kind."""
+        """Parse a URL. Raises ValueError if it is not a URL of that kind."""
         login, _, hosts = parts.netloc.rpartition("@")
         user, _, password = login.partition(":")
         named = {"username": unquote(user), "password": unquote(password)}
@@ -153,7 +153,7 @@ def _failing() -> Iterator[None]:
     try:
         yield
     except (NoScriptError, DataError):
-        # The first is answered by sending the script; the second says that a caller's value is wrong.
+        # Not converted, because redis-py answers the first by sending the script, and the second is a caller's mistake.
         raise
     except FAILURES as error:
         raise _as_unavailable(error) from error
@@ -166,7 +166,7 @@ def _reply(reply: Any) -> Any:
 
 
 def _as_unavailable(error: Exception) -> BackendUnavailable:
-    # A script's first write says so in a text of its own.
+    # By a part of the text, because a script's first write reports it in a text of its own.
     if "OOM command not allowed" in str(error):
-        return BackendUnavailable("redis: it is full (memory in use is over maxmemory); raise that, or free some")
+        return BackendUnavailable("redis: out of memory (memory in use is over maxmemory); raise that, or free some")
     return BackendUnavailable(f"redis: {type(error).__name__}: {error}")

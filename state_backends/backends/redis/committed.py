@@ -1,4 +1,4 @@
-"""What a reader of the committed batch sees in Redis: whole batches only, whatever is written meanwhile."""
+"""What a reader of the committed batch sees in Redis: complete batches only, whatever is written meanwhile."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -14,13 +14,13 @@ from tidegauge.state_backends.spec.key_bytes import from_microseconds
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# The batch that committed.lua returns where the rows do not show the one asked for any more.
+# What committed.lua returns as the batch if the rows no longer show the one that was asked for.
 MOVED_ON = -1
 
-# The same where the state is being rebuilt, and where rows of it are known to be gone.
+# What it returns if the state is being rebuilt, and if rows of it are known to be missing.
 REBUILDING, LOST = -2, -3
 
-# How often the keys are read before a read gives up; it starts again where batches are published while it runs.
+# How often the keys are read before a read gives up. It starts again if a batch is published while it runs.
 MAX_READS = 100
 
 
@@ -45,7 +45,7 @@ class CommittedReads:
     ) -> tuple[Published, list[CommittedRow]]:
         """Return the published batch and the rows in the order asked, `limit` keys per script call.
 
-        clock: the time by which ttls end; None: the server's. Raises MovedOnError where batches are published faster
+        clock: the time by which ttls end; None: the server's. Raises MovedOnError if batches are published faster
         than the calls are made.
         """
         if not keys:
@@ -53,7 +53,7 @@ class CommittedReads:
         at = None
         for _ in range(MAX_READS):
             batches, rows = self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at, clock)
-            # Where a batch was published between two calls, read the older one, which all rows can still show.
+            # If a batch was published between two calls, read the older one, because all rows can still show it.
             at = min(batches)
             if at.txid == MOVED_ON:
                 at = None
@@ -67,7 +67,7 @@ class CommittedReads:
     def get_at(self, keys: Sequence[bytes], at: Published) -> list[CommittedRow]:
         """Return what readers of a batch see of keys that are already bytes, in the order asked.
 
-        One script call. Raises MovedOnError where the rows do not show it any more; without keys it only checks that.
+        One script call. Raises MovedOnError if the rows no longer show that batch; without keys it only checks that.
         """
         (found,), rows = self._read([self._names.rows(keys)], at)
         if found.txid == MOVED_ON:
@@ -80,7 +80,7 @@ class CommittedReads:
     def _read(
         self, chunks: Iterable[list[bytes]], at: Published | None, clock: datetime | None = None
     ) -> tuple[set[Published], list[CommittedRow]]:
-        """Return the batches that the calls have read at, and the rows."""
+        """Return the batches at which the calls have read, and the rows."""
         arguments = [self._ttl, *([text_of(at.txid), at.by.encode()] if at else [b"", b""]), text_of(clock)]
         calls = ((None, [self._names.guard, *rows], arguments) for rows in chunks)
         batches: set[Published] = set()

@@ -1,14 +1,18 @@
 """The guard of a state in Redis: a hash beside the rows, which every script that writes checks in the same call.
 
-Its fields: `attempt` (fence, txid, attempt, token of the admitted one), `epoch`, `committed` (the batch that readers
-see), `by:<txid>` and `keys:<txid>` (who was admitted last to a batch, how many keys carry its txid; of the newest two),
-`reverting` (the admitted attempt while it has not reverted those before it),
-`written` (the last batch that has written any key, reverted since or not; a guard of an earlier release has none),
-`shown:<txid>` (the attempt that was published, of the newest 1,000 batches; a batch of an earlier release has none),
-`rows` (how many rows there are, counted as they come and go), `lost` (rows that were found to be gone), `rebuilding`,
-`oldest` (rows do not show batches before it any more, though nothing in them says so; a guard of an earlier release has
-none and counts as 0), `checked` (the last batch that was compared before its commit), `counted` (see server.py),
-`timers` (see timers.py).
+    attempt, epoch  the admitted attempt (fence, txid, attempt, token) and its epoch
+    committed       the batch that readers see
+    by:<txid>       the attempt that was admitted last to a batch; of the newest two batches
+    keys:<txid>     how many keys carry the batch's txid; of the newest two batches
+    reverting       the admitted attempt, until it has reverted those before it
+    written         the last batch that has written any key, even if it was reverted since
+    shown:<txid>    the attempt that was published; of the newest 1,000 batches
+    rows, lost      how many rows there are, counted as they come and go, and how many were found to be missing
+    rebuilding      set while a rebuild runs
+    oldest          rows no longer show batches before it, although nothing in them says so; 0 if absent
+    checked         the last batch that was compared before its commit
+
+`counted` and `timers` are in server.py and timers.py. Guards of earlier releases lack `written`, `shown` and `oldest`.
 """
 
 from typing import Any
@@ -25,7 +29,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
 class RedisGuard:
-    """The guard of one state, as one attempt sees it; None: as work outside any attempt does, which is not checked."""
+    """The guard of one state for one attempt. attempt=None is for work outside any attempt, which is not checked."""
 
     def __init__(
         self, client: Client, scripts: ScriptCalls, names: KeyNames, spec: StateSpec, attempt: Attempt | None = None
@@ -40,9 +44,9 @@ class RedisGuard:
         return RedisGuard(self._client, self._scripts, self._names, self._spec, attempt)
 
     def argument(self, txid: int | None = None) -> bytes:
-        """Return the attempt as scripts compare it. txid: the batch that is written or reverted.
+        """Return the attempt in the form that scripts compare. txid: the batch that is written or reverted.
 
-        Raises FencedError unless that is the attempt's own; the start of a driver reverts what follows its batch.
+        Raises FencedError unless that is the attempt's own, except at a driver's start, which reverts the batch after.
         """
         own = self._attempt
         if own is None:
@@ -55,7 +59,7 @@ class RedisGuard:
         return f"{own.fence} {own.txid} {own.attempt} {own.token}".encode()
 
     def refuse(self, reply: Any) -> None:
-        """Raise what a script refused for reasons of the guard; other replies pass."""
+        """Raise the error of a script that the guard has refused; other replies pass."""
         if not isinstance(reply, list) or not reply:
             return
         if reply[0] == b"fenced":

@@ -1,4 +1,4 @@
-"""The names of a state's keys in Redis. All share one hash tag, so they are on one node of a cluster."""
+"""The names of a state's keys in Redis. All share one hash tag, so that they are on one node of a cluster."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

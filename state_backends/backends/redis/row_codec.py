@@ -1,4 +1,4 @@
-"""A row as Redis holds it: the fields of a hash, each a text in the form of its SQL type; a null is no field."""
+"""A row as Redis holds it: the fields of a hash, each as text in the form of its SQL type. A null has no field."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,8 +38,8 @@ def text_of(argument: int | datetime | timedelta | None) -> bytes:
     return b"" if argument is None else _text(argument)
 
 
-# Python type to bytes and back, where `str` and `from_text` do not serve or take longer. A double is written so that it
-# comes back to the last bit.
+# Python type to bytes and back, if `str` and `from_text` are wrong for it or slower. A double is written so that it is
+# read back exactly.
 FORMS: dict[type, tuple[Encode, Decode]] = {
     str: (str.encode, bytes.decode),
     int: (_text, int),
@@ -52,7 +52,7 @@ FORMS: dict[type, tuple[Encode, Decode]] = {
 
 
 def form(sql_type: SqlType) -> tuple[Encode, Decode]:
-    """Return what turns a value of that type into bytes and back."""
+    """Return the functions that turn a value of that type into bytes and back."""
     return FORMS.get(sql_type.python) or (_text, lambda text: sql_type.from_text(text.decode()))
 
 
@@ -129,7 +129,7 @@ class RowFields:
 class Partials:
     """The rows of one merge: `keys` as bytes, and the columns of the value, to be packed as they are sent.
 
-    Raises KeyShapeError for a null or a part that no key holds, DuplicateKeyError, KeyError for a missing column.
+    Raises KeyShapeError for a null or a part that a key cannot hold, DuplicateKeyError, KeyError for a missing column.
     """
 
     def __init__(self, spec: StateSpec, batches: Iterable["pa.RecordBatch"], txid: int) -> None:
@@ -172,9 +172,9 @@ class Partials:
         return KeyBytes(self._spec).encode_columns(columns)
 
     def _fits(self, columns: list[list[Any]]) -> bool:
-        """Return whether all texts are surely short and free of NULs: all that a typed part can still be wrong in."""
+        """Return whether all texts are surely short and free of NULs, as a typed part can have no other fault."""
         texts = [column for column, of in zip(columns, self._spec.key.values(), strict=True) if of == "text"]
-        # A character takes four bytes at most.
+        # A quarter of the limit, because a character takes up to four bytes.
         limit = MAX_KEY_BYTES // 4 // (len(texts) or 1)
         return all(len(text) <= limit and "\0" not in text for column in texts for text in column)
 

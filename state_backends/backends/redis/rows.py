@@ -1,8 +1,8 @@
 """A backing map in Redis: a hash per row, keys in order in a sorted set, batches merged by scripts on the server.
 
 A write to Redis is not in the ledger's transaction, so Redis itself stores what guards a state: which attempt may
-write, which batch is committed, and which keys each recent batch has written, for revert. Every script that writes
-checks the attempt first.
+write, which batch is committed, and which keys each recent batch has written, so that it can be reverted. Every script
+that writes checks the attempt first.
 """
 
 from array import array
@@ -31,10 +31,10 @@ from tidegauge.state_backends.spec.state_spec import StateSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Keys per script call and per page of a scan: the server does nothing else for some 10 ms.
+# Keys per script call and per page of a scan. Few, because the server does nothing else meanwhile, for some 10 ms.
 CHUNK_KEYS = 1_000
 
-# Keys that a scan of committed rows reads first: many readers need one page only.
+# Keys that a scan of committed rows reads first. Fewer, because many readers need one page only.
 FIRST_KEYS = 100
 
 # Batches whose written keys stay on record: the open one, and the committed one, which may be replayed.
@@ -45,16 +45,16 @@ class RedisBackingMap:
     """Rows of one state in Redis, all under the hash tag `tidegauge:{<state>}:`.
 
     client: a redis.Redis or RedisCluster that returns bytes (no `decode_responses`); redis.RedisError passes through.
-    spec: raises SpecError for several partitions, which only a table has.
+    spec: SpecError is raised for several partitions, because only a table has them.
     max_get_keys, max_put_keys: keys that one script call reads, or writes; 0 puts all of them into one call, during
         which Redis serves no other client: 100,000 take a second. Storm's MicroBatchIBackingMap.
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
 
     One script call is all or nothing, so a write is atomic up to `max_put_keys` keys. The keys of a larger one are
-    checked before anything is written; if it fails later, the calls before stay, for `revert` or the replay to correct.
-    Times are compared to the microsecond until the year 2255.
+    checked before anything is written; if it fails later, the calls before stay until `revert` or the replay corrects
+    them. Times are compared to the microsecond until the year 2255.
 
-    What Redis has acknowledged and then loses is lost to the state: run it with an append-only file.
+    Writes that Redis has acknowledged and then loses are lost to the state, so run it with an append-only file.
     """
 
     def __init__(
@@ -130,8 +130,9 @@ class RedisBackingMap:
 
         batches: Arrow batches with the key columns and the stored columns of every measure, by name; held until done.
         Raises DuplicateKeyError if a key comes twice and KeyShapeError if a part of a key is null, both before anything
-        is written; StaleBatchError if a newer batch wrote one of the keys; FencedError; redis.DataError if a total
-        leaves the range of its type. Of a non-transactional state, a call that the client repeats counts twice.
+        is written; StaleBatchError if a newer batch wrote one of the keys; FencedError. A row whose total would leave
+        the range of its type stays as it was, and a dead letter for it is in `refused`. In a non-transactional state, a
+        call that the client repeats counts twice.
 
         The columns go from Arrow to text without a Python object per value; a script folds `max_put_keys` keys a call.
         """
@@ -149,7 +150,7 @@ class RedisBackingMap:
         return len(partials.keys) - len(self.refused)
 
     def _refuse(self, reply: list[Any], chunk: Chunk, partials: Partials, txid: int, batch_time: datetime) -> int:
-        """Raise what a script refused, or note the rows that it could not fold; returns its number of records."""
+        """Raise the error of a refused call, or note the rows that it could not fold; returns its number of records."""
         if reply[0] != b"refused":
             raise stale(self.spec, partials.key(self._refused_at(chunk, reply)), txid, int(reply[2]))
         values = MAPS[self.spec.kind](self)
@@ -171,9 +172,10 @@ class RedisBackingMap:
         """
         names, arguments = self._names, [self._guard.argument(txid), self._names.row, text_of(txid)]
         own = [names.guard, names.keys, names.written(txid)]
+        # First without rows, so that readers are taken back before any row changes.
         self._guard.refuse(self._scripts.call("revert", own, [*arguments, b""]))
         rows = 0
-        # Rows of other kinds are on no batch's record.
+        # For other kinds this does nothing, because their rows are on no batch's record.
         calls = ((None, [*own, *written], [*arguments, b""]) for written in self._written(txid))
         for _, reply in self._scripts.run("revert", calls):
             self._guard.refuse(reply)
@@ -184,17 +186,17 @@ class RedisBackingMap:
     def admit(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> None:
         """Let only this attempt at this batch write from now on, of all that write under one (see `under`).
 
-        For the driver, once the ledger has begun the batch, before anything reverts or writes it: what an older attempt
-        has in flight is refused when it arrives. Raises FencedError where a newer one was admitted, one of the same
+        The driver calls it once the ledger has begun the batch, before anything reverts or writes it, so that writes
+        that an older attempt has in flight are refused. Raises FencedError if a newer one was admitted, one of the same
         fence with another token, or, unless this is attempt 0, one of another epoch.
         """
         self._guard.admit(Attempt(fence, txid, attempt, token, epoch))
 
     def under(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> "RedisBackingMap":
-        """Return this map as an attempt at a batch has it: it writes only while that attempt is the admitted one.
+        """Return this map for writing under an attempt at a batch: it writes only while that is the admitted one.
 
-        Its puts, removals, merges and reverts else raise FencedError, from the script that would have written, or
-        LostWritesError where Redis has forgotten that the attempt was admitted. A map that is under no attempt writes
+        Otherwise its puts, removals, merges and reverts raise FencedError, from the script that would have written, or
+        LostWritesError if Redis has forgotten that the attempt was admitted. A map that is under no attempt writes
         unchecked.
         """
         other = copy(self)
@@ -202,20 +204,20 @@ class RedisBackingMap:
         return other
 
     def check(self, txid: int, keys: int | None) -> None:
-        """Raise LostWritesError unless so many keys carry the batch's txid, None for unknown; FencedError."""
+        """Raise LostWritesError unless this number of keys carries the batch's txid; None: unknown. And FencedError."""
         self._guard.check(txid, keys)
 
     def publish(self, txid: int, keys: int | None = None) -> None:
         """Mirror the committed txid, after the ledger's commit; readers see that batch from now on. Ends a rebuild.
 
-        Never goes back: only `revert` does. Drops the record of keys that older batches have written. Raises
-        FencedError under an attempt that is not the admitted one: the batch may be tried again already;
-        LostBatchesError where other keys than `keys` carry the batch's txid.
+        Never takes readers back: only `revert` does. Drops the record of keys that older batches have written. Raises
+        FencedError under an attempt that is not the admitted one, because the batch may be tried again already;
+        LostBatchesError if another number of keys carries the batch's txid.
         """
         self._forget(self._guard.publish(txid, keys))
 
     def timers(self, due: str) -> RedisTimers:
-        """Return the timers of keys, by the time in column or member `due`. Of an opaque state."""
+        """Return the timers of keys, by the time in column or member `due`. For opaque states only."""
         return RedisTimers(self._client, self._scripts, self._names, self._guard, self._read, due)
 
     def _read(self, keys: Iterable[bytes]) -> Iterator[Versioned | None]:
@@ -230,7 +232,7 @@ class RedisBackingMap:
         return self._guard.record(txid)
 
     def begin_rebuild(self) -> None:
-        """Forget every row and note, page by page; reads and writes are refused until a batch is published."""
+        """Delete every row and record, page by page; reads and writes are refused until a batch is published."""
         names = self._names
         self._forget(self._scripts.call("rebuild", [names.guard, names.batches], []))
         while keys := self._client.zrange(names.keys, 0, CHUNK_KEYS - 1):
@@ -238,7 +240,7 @@ class RedisBackingMap:
             self._scripts.call("remove", [names.guard, names.keys, *rows], [b"", names.row])
 
     def check_store(self) -> str:
-        """Return a warning where what Redis acknowledges may be lost. Raises BackendSetupError, LostBatchesError."""
+        """Return a warning if Redis may lose acknowledged writes. Raises BackendSetupError, LostBatchesError."""
         return check_server(self._client, self._names, self.spec)
 
     def multi_get_committed(
@@ -248,7 +250,7 @@ class RedisBackingMap:
 
         All rows are of that one batch, even while the next is written or published; a ttl ends by `clock`, or by the
         server's. Kinds that keep one version may show an open batch's rows. Raises KeyShapeError, and MovedOnError
-        where batches are published faster than `max_get_keys` keys a call are read.
+        if batches are published faster than `max_get_keys` keys a call are read.
         """
         return self._committed.multi_get(keys, self._max_get_keys, clock)
 
@@ -262,9 +264,9 @@ class RedisBackingMap:
     ) -> tuple[Published, Iterator[tuple[Key, CommittedRow]]]:
         """Return the published batch and an iterator over keys in key order, with what readers of that batch see.
 
-        From `start` (with it) to `stop` (without it), under a prefix; each is the first parts of a key, an empty one no
-        bound. after: only keys larger than this one.
-        The iterator raises MovedOnError where batches are published faster than it reads, or this one is reverted.
+        From `start` (with it) to `stop` (without it), under a prefix; each is the first parts of a key, and no bound if
+        empty. after: only keys larger than this one.
+        The iterator raises MovedOnError if batches are published faster than it reads, or if this one is reverted.
         """
         first, last, under = (self.spec.check_prefix(parts or ()) for parts in (start, stop, prefix))
         low, high = self._range(first, last or None, under)
@@ -288,12 +290,12 @@ class RedisBackingMap:
             rows = self._committed.get_at(page, at)
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True))
             size = CHUNK_KEYS
-        # Keys behind the last one may have been freed before they were looked for.
+        # Checked once more, because keys after the last one may have been freed before they were looked for.
         self._committed.get_at([], at)
 
     def _check_unique(self, keys: Sequence[Key]) -> None:
         hashes = array("q", map(hash, self._names.encoded(keys)))
-        # A million keys take 50 MB. Only where two hashes are equal are the keys themselves compared.
+        # By hashes, so that a million keys take 50 MB. The keys themselves are compared only if two hashes are equal.
         if any(one == other for one, other in pairwise(sorted(hashes))):
             check_unique(self.spec, keys)
 
@@ -328,7 +330,7 @@ class RedisBackingMap:
         return chunk, touched, [self._guard.argument(txid), names.row, *batch, *partials.packed(chunk.positions)]
 
     def _written(self, txid: int) -> Iterator[list[bytes]]:
-        # SSCAN returns every member that is there from its start to its end, whatever is removed meanwhile.
+        # Members may be removed meanwhile, because SSCAN returns every member that is there from its start to its end.
         members = self._client.sscan_iter(self._names.written(txid), count=CHUNK_KEYS)
         while chunk := list(islice(members, CHUNK_KEYS)):
             yield self._names.rows(chunk)

@@ -1,8 +1,9 @@
 """The scripts that Redis runs for one state: their text, how values are packed for them, and how they are called.
 
-A script is a file of lua/ after a header with the columns of the state. It names every key that it touches in KEYS, as
-Redis Cluster requires. redis-py sends and parses each value on its own, which is slow, so many values travel as two
-strings: the lengths, four bytes each and -1 for a null, and the values, end to end. packing.lua does the same in Lua.
+A script is a header with the columns of the state, followed by files of lua/. It names every key that it touches in
+KEYS, because Redis Cluster requires that. redis-py sends and parses each value on its own, which is slow, so many
+values are sent as two strings: the lengths, four bytes each and -1 for a null, and the values, end to end. packing.lua
+does the same in Lua.
 """
 
 import struct
@@ -16,7 +17,7 @@ from tidegauge.state_backends.extras import OptionalModule
 from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
 from tidegauge.state_backends.spec.table import StateTable, previous
 
-# The library loads without redis-py; a caller that has a client has loaded it.
+# For types only, because the library loads without redis-py; a caller that has a client has loaded it.
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -34,10 +35,10 @@ Call = tuple[T, Sequence[bytes], Sequence[bytes]]
 
 NULL = -1
 
-# Bounds the memory of calls on their way, in addition to the caller's own lists.
+# Few, so that calls in flight take little memory in addition to the caller's own lists.
 CALLS_PER_ROUND_TRIP = 4
 
-# The files that go before the script of that name.
+# The files that precede the script of that name.
 NEEDS = {
     "admit": ["common"],
     "check": ["common"],
@@ -62,7 +63,7 @@ def pack(values: Sequence[bytes | None]) -> tuple[bytes, bytes]:
 
 
 def pack_array(values: "pa.Array") -> tuple[bytes, bytes]:
-    """Return the same of an Arrow array of binary, without a Python object per value."""
+    """Return the same for an Arrow array of binary, without a Python object per value."""
     lengths = pc.fill_null(pc.binary_length(values), NULL).cast(pa.int32())
     one_list = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), pc.fill_null(values, b""))
     return _int32_bytes(lengths), pc.binary_join(one_list, b"")[0].as_py()
@@ -97,7 +98,7 @@ def script_text(spec: StateSpec, name: str) -> str:
 
 
 def fields(spec: StateSpec) -> list[str]:
-    """Return the fields of a row's hash: a version's, its txid, and the same again as `prev_*`, as the kind keeps."""
+    """Return the fields of a row's hash: a version's, its txid, and the same as `prev_*`, each if the kind keeps it."""
     table = StateTable(spec)
     version = [*table.version, *(["txid"] if table.keeps_txid else [])]
     return [*version, *(previous(version) if table.keeps_previous else [])]
@@ -155,7 +156,7 @@ class ScriptCalls:
         """Call a script several times; yield what each call is about, and its reply. Stops at the first error."""
         script = self._script(name)
         if self._is_cluster:
-            # A cluster's pipelines take no scripts.
+            # One at a time, because a cluster's pipelines take no scripts.
             yield from ((about, script(keys, arguments)) for about, keys, arguments in calls)
             return
         rest = iter(calls)
@@ -171,7 +172,7 @@ class ScriptCalls:
         with self._client.pipeline(transaction=False) as pipe:
             for _, keys, arguments in trip:
                 script(keys, arguments, client=pipe)
-            # An error raised by the pipeline itself would quote the command, and with it a row.
+            # Raised here, because an error raised by the pipeline itself would quote the command, and with it a row.
             for reply in pipe.execute(raise_on_error=False):
                 if isinstance(reply, Exception):
                     raise reply

@@ -1,4 +1,4 @@
-"""The server that a state's rows are on: whether it may drop them, whether it has, and what survives its end."""
+"""The server that has a state's rows: whether it may drop them, whether it has, and what survives a restart."""
 
 import os
 from contextlib import suppress
@@ -24,10 +24,10 @@ NO_FILE = (
 def check_server(client: Any, names: KeyNames, spec: StateSpec) -> str:
     """Return a warning about the server of a state, "" for none.
 
-    Raises BackendSetupError where it evicts keys that have no expiry, as rows are; LostBatchesError for missing rows.
-    The rows are counted once per start of a server, and again when it has evicted any key: a second a million.
+    Raises BackendSetupError if it evicts keys without an expiry, such as rows; LostBatchesError for missing rows.
+    The rows are counted once per start of a server, and again when it has evicted any key: a second per million.
     """
-    # First: a command by key finds the node that has it now, which may have been promoted a moment ago.
+    # First, because a command by key finds the node that has it now, which may have been promoted a moment ago.
     counted = client.hget(names.guard, "counted")
     info = _info(client, names)
     policy = info.get("maxmemory_policy", "noeviction")
@@ -35,7 +35,7 @@ def check_server(client: Any, names: KeyNames, spec: StateSpec) -> str:
     if policy.startswith("allkeys") and info.get("maxmemory"):
         raise BackendSetupError(
             f"state {spec.name!r}: its Redis evicts keys when it is full (maxmemory-policy {policy!r}), so rows would "
-            "vanish; set maxmemory-policy noeviction there, or give states a Redis of their own by TIDEGAUGE_REDIS_URL"
+            "be lost; set maxmemory-policy noeviction there, or give states their own Redis with TIDEGAUGE_REDIS_URL"
         )
     server = f"{info.get('run_id')} {info.get('evicted_keys', 0)}"
     if counted is None or counted != server.encode():
@@ -44,9 +44,9 @@ def check_server(client: Any, names: KeyNames, spec: StateSpec) -> str:
 
 
 def wait_for_replicas(client: Client, names: KeyNames) -> None:
-    """Wait until as many replicas as the setting says have every write until now; at once where it says nothing.
+    """Wait until as many replicas as WAIT says have every write until now. Returns at once if it is not set.
 
-    Raises BackendUnavailable where they have not in time, BackendSetupError for a wrong setting.
+    Raises BackendUnavailable if they do not have them in time, BackendSetupError for a wrong setting.
     """
     replicas, milliseconds = _wanted()
     if not replicas:
@@ -54,13 +54,13 @@ def wait_for_replicas(client: Client, names: KeyNames) -> None:
     from tidegauge.state_backends.backends.redis.client import unavailable
 
     with unavailable(), node_of(client, names.guard).pipeline(transaction=False) as pipe:
-        # WAIT counts from the last write of its own connection; all that came before on others is replicated before it.
+        # Writes first, because WAIT waits for the last write of its own connection; earlier ones of others precede it.
         pipe.hset(names.guard, "waited", "1")
         pipe.wait(replicas, milliseconds)
         reached = int(pipe.execute()[-1])
     if reached < replicas:
         raise BackendUnavailable(
-            f"redis: {reached} of {replicas} replicas have the batch after {milliseconds} ms; see to the replicas, or "
+            f"redis: {reached} of {replicas} replicas have the batch after {milliseconds} ms; check the replicas, or "
             f"change {WAIT}"
         )
 
@@ -96,14 +96,14 @@ def _count(client: Any, names: KeyNames, spec: StateSpec, server: str) -> None:
     if gone:
         client.hset(names.guard, "lost", gone)
         raise findings.lost_rows(spec, gone)
-    # A full server cannot note it; then the rows are counted again next time.
+    # Ignored, because a full server that cannot store this only counts the rows again next time.
     with suppress(BackendUnavailable):
         if client.exists(names.keys):
             client.hset(names.guard, "counted", server)
 
 
 def _gone(client: Any, names: KeyNames, spec: StateSpec) -> int:
-    """Return how many keys have a place in the order and no row."""
+    """Return how many keys have a place in the order but no row."""
     scripts, gone, after = ScriptCalls(client, spec), 0, b"-"
     while keys := client.zrangebylex(names.keys, after, b"+", start=0, num=PAGE_KEYS):
         gone += scripts.call("gone", [names.guard, names.keys, *names.rows(keys)], [names.row])

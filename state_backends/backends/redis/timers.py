@@ -1,9 +1,9 @@
 """Timers of a state in Redis: the keys whose time has come, found in a sorted set of times.
 
-The set follows the rows one batch behind: once a batch is committed, the driver sets the times of the keys on the
-record of what it has written, which revert needs too. So a batch that fails has nothing to undo. The guard notes up to
-which batch the times are complete. Where that is not the batch before, as after a revert of it or a rebuild, the set is
-made again from all rows.
+The set is one batch behind the rows: after a batch is committed, the driver sets the times of the keys that it has
+written, which are on record for revert anyway. So a batch that fails has nothing to undo in the set. The guard records
+up to which batch the times are complete. If that is not the batch before, for example after its revert or a rebuild,
+the set is made again from all rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ class RedisTimers:
         self._scripts, self._names, self._guard, self._rows, self._due = scripts, names, guard, rows, due
 
     def due_keys(self, spec: StateSpec, before: datetime, most: int, committed: int) -> list[Key]:
-        """Return the keys, at most so many, whose time is `before` or earlier after the committed batch, the earliest
+        """Return at most `most` keys whose time, as of the committed batch, is `before` or earlier; the earliest
         first."""
         self._complete(committed)
         found: list[tuple[datetime, Key]] = []
@@ -48,13 +48,13 @@ class RedisTimers:
             if not keys:
                 break
             times = list(self._times(keys, committed))
-            # Their rows have gone since, as those that have expired.
+            # Keys without a time are taken out, because their rows are gone, for example expired.
             self._set([(key, None) for key, time in times if time is None])
             found += [(time, decode(key)) for key, time in times if time is not None]
         return [key for time, key in sorted(found) if time <= before]
 
     def next_due(self, committed: int) -> datetime | None:
-        """Return the earliest time of any key after the committed batch; one that is too early if its row has gone."""
+        """Return the earliest time of any key as of the committed batch; it is too early if the key's row is gone."""
         self._complete(committed)
         first = self._client.zrange(self._names.timers, 0, 0, withscores=True)
         return from_microseconds(int(first[0][1])) if first else None
@@ -76,7 +76,7 @@ class RedisTimers:
 
     def _times(self, keys: Sequence[bytes], committed: int) -> Iterator[tuple[bytes, datetime | None]]:
         for key, row in zip(keys, self._rows(keys), strict=True):
-            # A failed attempt at the next batch may have written it, and not been reverted yet.
+            # The version before, if a failed attempt at the next batch has written the row and was not reverted yet.
             value = None if row is None else row.prev if (row.txid or 0) > committed else row.value
             yield key, due_at(value, self._due)
 

@@ -10,7 +10,7 @@ from tidegauge.state_backends.backends.redis.row_codec import text_of
 from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# Rows per page: the server does nothing else for some milliseconds.
+# Rows per page. Few, because the server does nothing else meanwhile, for some milliseconds.
 PAGE_ROWS = 1_000
 
 # Rows whose memory is measured, spread evenly over the keys; the size of the rest is extrapolated from them.

@@ -1,6 +1,6 @@
--- Admit: from here on only this attempt may write. Refused where a newer one was admitted, or one of an equal fence that
--- another acquisition holds. Attempt 0 is a driver that starts, which alone takes over what another epoch has left: the
--- fences of two epochs say nothing of each other.
+-- Admit: from now on only this attempt may write. Refused if a newer one was admitted, or one of an equal fence by
+-- another acquisition. Only attempt 0, a driver that starts, may replace an attempt of another epoch, because fences of
+-- two epochs cannot be compared.
 --
 -- KEYS: guard, keys. ARGV: fence, txid, attempt, token, epoch, the attempt's name in the record of its batch.
 
@@ -31,12 +31,12 @@ local attempt = table.concat({ARGV[1], ARGV[2], ARGV[3], ARGV[4]}, " ")
 redis.call("HSET", KEYS[1], "attempt", attempt, "epoch", ARGV[5])
 if not starts then
   redis.call("HSET", KEYS[1], "by:" .. ARGV[2], ARGV[6])
-  -- In the step that admits it: if the store goes back to here, what the attempts before wrote is not taken for its own.
+  -- In the same script, so that if the store goes back to here, writes of earlier attempts are not taken for its own.
   redis.call("HDEL", KEYS[1], "reverting")
   if ARGV[3] ~= "1" then
     redis.call("HSET", KEYS[1], "reverting", attempt)
   end
-  -- The committed batch may come again; what is before it stays committed.
+  -- Records of older batches are deleted, because only the committed batch may come again.
   redis.call("HDEL", KEYS[1], "by:" .. ARGV[2] - 2, "keys:" .. ARGV[2] - 2)
 end
 if redis.call("HEXISTS", KEYS[1], "rows") == 0 then

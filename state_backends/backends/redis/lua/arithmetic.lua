@@ -1,5 +1,5 @@
--- The functions that `Aggregator.fold_lua` may call. Numbers come as text and go as text or as Lua's own numbers; a
--- missing one is nil; doubles may also come as Lua's own numbers.
+-- The functions that `Aggregator.fold_lua` may call. Arguments are text, doubles also Lua's own numbers, and nil if
+-- missing. Results are text or Lua's own numbers.
 -- Lua's own numbers are doubles, so bigints beyond 15 digits are added and compared in two halves.
 
 local HALF = 10000000000 -- a bigint is high * HALF + low, both with its sign

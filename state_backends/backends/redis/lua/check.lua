@@ -1,4 +1,4 @@
--- Check: refuse where keys of the batch are lacking. Writes, so that a WAIT behind it covers every write before it.
+-- Check: refuse if keys of the batch are missing. It writes, so that a WAIT after it covers every write before it.
 -- KEYS: guard. ARGV: attempt, txid, how many keys the batch wrote ("" if that is unknown).
 
 local refusal = fenced(ARGV[1]) or lacking(ARGV[2], ARGV[3])

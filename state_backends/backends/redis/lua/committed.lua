@@ -1,12 +1,12 @@
 -- Committed: what a reader sees of rows at the committed batch, by a clock.
 --
 -- A row that a later batch wrote shows its previous version, and none if it has none. Kinds that keep one version show
--- that. KEYS: guard, a row per key. ARGV: ttl ("" for none), the batch to read at ("" for the mirrored one), the attempt at
--- it that was published ("" where that is unknown), the clock in microseconds ("" for the server's).
+-- that one. KEYS: guard, a row per key. ARGV: ttl ("" for none), the batch to read at ("" for the mirrored one), the
+-- attempt at it that was published ("" if unknown), the clock in microseconds ("" for the server's).
 -- Returns the batch, its published attempt, and per row its status, its txid, its time and its value's columns, as two
--- strings; batch -1 where the batch to read at was asked for and is not shown any more, because a row has moved on by two,
--- a version was forgotten, or the batch was reverted, whether or not another attempt at it was published since; -2 where
--- the state is being rebuilt, -3 where rows of it are known to be gone.
+-- strings. Batch -1: the batch that was asked for is no longer shown, because a row has moved on by two, a version was
+-- forgotten, or the batch was reverted, even if another attempt at it was published since. -2: the state is being
+-- rebuilt. -3: rows of it are known to be missing.
 
 local said = redis.call("HMGET", KEYS[1], "committed", "rebuilding", "lost", "oldest")
 if said[2] or said[3] then

@@ -1,5 +1,5 @@
--- What the scripts share. Before this comes the state's header, written by scripts.py:
--- KIND, ROW_COUNT (the place of the column at whose 0 a key is removed, 0 for none), VALUES (the columns of its value),
+-- Shared by the scripts. It is preceded by the state's header, which scripts.py writes:
+-- KIND, ROW_COUNT (the place of the column whose 0 removes a key, 0 for none), VALUES (the columns of its value),
 -- VERSION (those, removed, updated_at), FIELDS (everything in a row).
 
 local WIDTH = #VALUES
@@ -11,8 +11,8 @@ for c = 1, TXID do
   PREVIOUS[c] = "prev_" .. CURRENT[c]
 end
 
--- The refusal of a write by another attempt than the admitted one, or by that one before it has reverted the attempts
--- before it; nil where it may go on, or asks for no check.
+-- Returns the refusal of a write by an attempt that is not admitted, or has not reverted the attempts before it; nil if
+-- it may go on, or asks for no check.
 local function fenced(attempt, reverts)
   if attempt == "" then
     return nil
@@ -27,7 +27,8 @@ local function member(key, row_prefix)
   return string.sub(key, #row_prefix + 1)
 end
 
--- One command over many arguments, in runs that fit on Lua's stack. Returns the sum of its replies.
+-- Calls one command with many arguments, in runs, because all at once do not fit on Lua's stack. Returns the sum of the
+-- replies.
 local function call_with_all(command, key, arguments, count)
   local sum = 0
   for first = 1, count, 1000 do
@@ -36,21 +37,21 @@ local function call_with_all(command, key, arguments, count)
   return sum
 end
 
--- A full server refuses a script's first write if it may take memory, and never a later one. HDEL takes none: after this
--- a script runs to its end, so what undoes a batch works on a full server too.
+-- A full server refuses a script's first write if it may take memory, and never a later one. HDEL takes none. It comes
+-- first, so that a script then runs to its end, and a batch can be undone on a full server too.
 local function begin_write()
   redis.call("HDEL", KEYS[1], "")
 end
 
--- The guard counts the rows, from the first admission on, to be compared with those that are there.
+-- The guard counts the rows, from the first admission on, so that the count can be compared with the rows that exist.
 local function count_rows(change)
   if change ~= 0 and redis.call("HEXISTS", KEYS[1], "rows") == 1 then
     redis.call("HINCRBY", KEYS[1], "rows", change)
   end
 end
 
--- It counts the keys that carry a batch's txid, too, and notes which batch was the last to write any: a revert takes the
--- keys back, and the versions before theirs stay used up. attempt: "" for writes outside any batch, which are not counted.
+-- It also counts the keys that carry a batch's txid, and records the last batch that wrote any, because after a revert
+-- the keys are gone but the versions that they replaced are used up. attempt: "" outside any batch; not counted then.
 local function count_keys(attempt, txid, change)
   if change ~= 0 and attempt ~= "" and KIND ~= "non_transactional" then
     redis.call("HINCRBY", KEYS[1], "keys:" .. txid, change)
@@ -58,26 +59,26 @@ local function count_keys(attempt, txid, change)
   end
 end
 
--- The refusal of a batch that has other keys than were written; nil where it has all, or that is unknown.
+-- Returns the refusal of a batch that has another number of keys than were written; nil if it has all, or if unknown.
 local function lacking(txid, expected)
   if expected == "" or KIND == "non_transactional" then
     return nil
   end
   local have = tonumber(redis.call("HGET", KEYS[1], "keys:" .. txid) or 0)
-  -- A replay of a transactional state may leave keys behind that only the attempt before brought.
+  -- More are accepted in a transactional state, because a replay may leave keys that only an earlier attempt wrote.
   if have < tonumber(expected) or (KIND == "opaque" and have > tonumber(expected)) then
     return {"lacking", have}
   end
 end
 
--- The refusal once rows that the order of keys names are not there: the server has dropped them.
+-- Returns the refusal for rows that are missing although the order of keys has them, because the server dropped them.
 local function lost(rows)
   redis.call("HINCRBY", KEYS[1], "lost", rows)
   return {"lost", rows}
 end
 
--- Rows no longer show batches before `txid`: a version that readers of those would see is gone, and nothing in the row
--- says that there was one.
+-- Records that rows no longer show batches before `txid`, because a version that readers of those would see is gone and
+-- nothing in the row says that there was one.
 local function forget_before(txid)
   if tonumber(redis.call("HGET", KEYS[1], "oldest") or 0) < txid then
     redis.call("HSET", KEYS[1], "oldest", txid)

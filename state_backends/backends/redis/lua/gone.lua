@@ -1,4 +1,5 @@
--- Gone: how many of these keys have a place in the order and no row. KEYS: guard, keys, a row per key. ARGV: row prefix.
+-- Gone: how many of these keys are in the order of keys without a row. KEYS: guard, keys, a row per key.
+-- ARGV: row prefix.
 
 local gone = 0
 for i = 3, #KEYS do

@@ -9,8 +9,8 @@
 --
 -- KEYS: guard, keys, batches, written, a row per key.
 -- ARGV: attempt, what a row's name begins with, txid, batch time, ttl ("" for none), then two strings per column.
--- Returns how many batches have their written keys on record; where totals left the range of their type, a list of
--- "refused", that number, and per row which it is and why: such a row stays as it was.
+-- Returns how many batches have their written keys on record. If totals left the range of their type, it returns a list
+-- of "refused", that number, and the position and reason for each such row, which stays as it was.
 
 local FIRST = 4 -- keys before the rows
 local count = #KEYS - FIRST
@@ -40,7 +40,7 @@ local function base(key, row)
   return row, replay
 end
 
--- What HSET is given: names at odd places and values at even ones, which each row replaces.
+-- The arguments of HSET: names at odd places, and at even ones the values, which are replaced for each row.
 local NEW = {"updated_at", ARGV[4], "removed", "false"}
 local REMOVES = 4
 if KIND ~= "non_transactional" then
@@ -55,7 +55,7 @@ for c = 1, KIND == "opaque" and TXID or 0 do
   NEW[AT_PREVIOUS + 2 * c - 1] = PREVIOUS[c]
 end
 
--- Fills in a version, and returns the names of what it lacks beside those in `gone`.
+-- Fills in a version. Returns `gone` with the names of the fields that the version lacks added.
 local function fill(at, names, version, last, gone)
   for c = 1, last do
     NEW[at + 2 * c] = version[c] or ""
@@ -67,7 +67,7 @@ local function fill(at, names, version, last, gone)
   return gone
 end
 
--- A null counts nothing.
+-- Returns whether the count of rows became 0. If the batch's count is null, it has counted nothing, so the key stays.
 local function is_empty(value, i)
   return ROW_COUNT > 0 and columns[ROW_COUNT][i] and tonumber(value[ROW_COUNT]) == 0
 end

@@ -1,5 +1,5 @@
 -- Many values in two strings: their lengths, four bytes each and -1 for a null, and the values end to end.
--- The other half is scripts.py.
+-- scripts.py does the same in Python.
 
 local RUN = 1000 -- values per call of struct and unpack, which put them all on Lua's stack of 8,000
 local LENGTHS = "<" .. string.rep("i4", RUN)

@@ -1,4 +1,4 @@
--- Put: rows in place of what is there, all or none; refused where a stored row has a newer txid.
+-- Put: replace rows, all or none. Refused if a stored row has a newer txid.
 --
 -- KEYS: guard, keys, batches, a `written` set per txid, a row per key.
 -- ARGV: attempt, what a row's name begins with, two strings of FIELDS row by row, then the txids of the sets.
@@ -43,7 +43,7 @@ local function timed(i, place)
   return value(i, place) or (missing and time)
 end
 
--- Changes nothing; a full server refuses it, which it would not do any more once a DEL has been run.
+-- Changes nothing. It is here so that a full server refuses it, which it no longer does once a DEL has been run.
 redis.call("ZADD", KEYS[2], "XX", 0, "")
 local created, gone = 0, 0
 for i = 1, #KEYS - FIRST do

@@ -1,4 +1,4 @@
--- Rebuild: nobody reads or writes the state from here on until a batch is published. KEYS: guard, batches.
+-- Rebuild: from now on nobody reads or writes the state until a batch is published. KEYS: guard, batches.
 -- Returns the batches whose written keys are on record.
 
 redis.call("DEL", KEYS[1])

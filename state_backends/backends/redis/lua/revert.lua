@@ -1,5 +1,6 @@
--- Revert: rows of batch `txid` go back to their previous version, or away if they have none, and their keys off its
--- record, so that a run that is killed can go on. Readers are set back first: without rows this does that alone.
+-- Revert: put rows of batch `txid` back to their previous version, or delete them if they have none, and take their
+-- keys off its record, so that a revert that was killed can continue. Readers are taken back first; a call without rows
+-- does only that.
 --
 -- KEYS: guard, keys, written, a row per key. ARGV: attempt, row prefix, txid, "end" once all rows are put back.
 -- Returns the number of rows put back.
@@ -13,11 +14,11 @@ end
 begin_write()
 local committed = tonumber(redis.call("HGET", KEYS[1], "committed"))
 if committed then
-  -- The rows keep one version, and do not say whether there was another.
+  -- Sets `oldest`, because the rows keep one version and do not say whether there was another.
   redis.call("HSET", KEYS[1], "committed", math.min(committed, txid - 1), "oldest", txid - 1)
   redis.call("HDEL", KEYS[1], "shown:" .. txid)
 end
--- The times of timers go no further than a batch that is reverted; they are made again.
+-- The timers are made again if their times include the batch that is reverted, because these are wrong now.
 local timers = redis.call("HGET", KEYS[1], "timers")
 if timers and tonumber(string.match(timers, "^%d+")) >= tonumber(txid) then
   redis.call("HDEL", KEYS[1], "timers")

@@ -1,6 +1,6 @@
--- Timers: set the times of keys, or take keys without one out, and note up to which batch the times are complete.
--- KEYS: guard, timers. ARGV: attempt, "begin" to forget all times first, what is noted ("" while more is to come), then
--- a time ("" for none) and a key, again and again.
+-- Timers: set the times of keys, or take out keys without one, and record up to which batch the times are complete.
+-- KEYS: guard, timers. ARGV: attempt, "begin" to forget all times first, what to record ("" while more calls follow),
+-- then pairs of a time ("" for none) and a key.
 
 local refusal = fenced(ARGV[1])
 if refusal then

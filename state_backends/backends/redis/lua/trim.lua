@@ -1,7 +1,7 @@
--- Trim: free rows that no reader and no later batch takes for anything, looked at again here, where they go.
+-- Trim: free rows that no reader and no later batch needs. They are checked again here, because they may have changed.
 --
 -- Without a clock: tombstones. With one: rows whose time to live has run out by then.
--- KEYS: guard, keys, a row per key. ARGV: row prefix, the newest txid that may go ("" for any), clock, ttl in microseconds.
+-- KEYS: guard, keys, a row per key. ARGV: row prefix, the newest txid to free ("" for any), clock, ttl in microseconds.
 -- Returns the number of rows freed.
 
 local settled, clock, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -25,7 +25,7 @@ for i = 3, #KEYS do
   end
 end
 count_rows(-freed)
--- A reader of a batch before a removal still sees the key. One whose time to live has run out is dead in older batches.
+-- Only for tombstones, because readers of a batch before the removal see the key. Expired rows are dead there too.
 if not clock then
   forget_before(newest)
 end

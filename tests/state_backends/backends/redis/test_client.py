@@ -10,7 +10,7 @@ from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailabl
 def test_an_unset_address_is_refused_by_name(monkeypatch):
     monkeypatch.delenv("REDIS_URL")
 
-    with pytest.raises(BackendSetupError, match="a state lives in redis, and REDIS_URL is not set here"):
+    with pytest.raises(BackendSetupError, match="a state lives in redis, but REDIS_URL is not set here"):
         client(1.0)
 
 
@@ -66,7 +66,7 @@ def test_a_wrong_address_of_several_hosts_is_refused_without_quoting_it(monkeypa
     monkeypatch.setenv("TIDEGAUGE_REDIS_URL", url)
 
     with pytest.raises(
-        BackendSetupError, match="TIDEGAUGE_REDIS_URL is not a URL of one; write it as redis://"
+        BackendSetupError, match="TIDEGAUGE_REDIS_URL is not a valid Redis URL; write it as redis://"
     ) as caught:
         client(1.0)
 

@@ -137,7 +137,7 @@ class TestReplica:
             session.check(keys)
 
         assert str(caught.value) == (
-            "redis: 0 of 1 replicas have the batch after 50 ms; see to the replicas, or change TIDEGAUGE_REDIS_WAIT"
+            "redis: 0 of 1 replicas have the batch after 50 ms; check the replicas, or change TIDEGAUGE_REDIS_WAIT"
         )
         assert caught.value.retryable
 
@@ -170,7 +170,7 @@ class TestMemory:
         feed.write(batch, views(("a", 100), ("half", 100)))
         durable.client.config_set("maxmemory", MEGABYTE // 2)
 
-        with pytest.raises(BackendUnavailable, match="redis: it is full"):
+        with pytest.raises(BackendUnavailable, match="redis: out of memory"):
             feed.write(batch, MANY)
         feed.restart()
         feed.begin()
@@ -202,7 +202,7 @@ class TestMemory:
                 act()
         assert str(caught.value) == (
             f"state {feed.spec.name!r}: its Redis evicts keys when it is full (maxmemory-policy 'allkeys-lru'), so "
-            "rows would vanish; set maxmemory-policy noeviction there, or give states a Redis of their own by "
+            "rows would be lost; set maxmemory-policy noeviction there, or give states their own Redis with "
             "TIDEGAUGE_REDIS_URL"
         )
 
