@@ -19,8 +19,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Form(NamedTuple):
-    """How a value is read from text and written as text. Both are applied to Spark's text, as sessions write it
-    differently, so that equal values have one text."""
+    """How a value is read from text and written as text. Spark's text is read and written again, because sessions
+    differ in how they write a value."""
 
     read: Callable[[str], Any]
     write: Callable[[Any], str]
@@ -71,6 +71,7 @@ class _RetractableExtreme(Extreme):
         """Return the multiset of a stored value, or of a batch as Spark returns it; either may be JSON text."""
         counts = side.get("counts") or {}
         found = json.loads(counts) if isinstance(counts, str) else counts
+        # By its type, because `added` may also be one of the stored texts, with its count.
         if not isinstance(found.get("added"), list):
             return Counter(found)
         batch = Counter(map(self._text, found["added"]))

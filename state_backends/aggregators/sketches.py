@@ -346,7 +346,7 @@ class TopK(Sketch):
     """The most frequent texts, by a frequent items sketch. Stored: the sketch, its tag, and the answer.
 
     The answer is `[{"item": "ORD", "count": 17, "at_least": 15}, ..]`, most frequent first. `count` is an upper bound
-    and `at_least` a lower one; where they are equal the count is exact. Texts with the same count come in byte order.
+    and `at_least` a lower one; if they are equal the count is exact. Texts with the same count come in byte order.
     column: the texts. k: how many to show, from 1. max_items: how many to keep track of, k to 1,000,000.
     All counts are exact until there are more than max_items different texts; from then on a count is off by at most
     3.5 / m of all events, where m is max_items / 0.75 rounded up to a power of 2: 0.17 % for 1,024.

@@ -70,7 +70,7 @@ class BatchRecord(NamedTuple):
 
 
 class GuardedMap(IBackingMap, CommittedRows, Protocol):
-    """Rows with a guard: of the maps that write under an attempt (see `under`), only that of the admitted one can."""
+    """Rows with a guard: of all maps that write under an attempt, only that of the admitted attempt can write."""
 
     def admit(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> None:
         """Let only this attempt at this batch write from now on; the fields are those of Attempt.

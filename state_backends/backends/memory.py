@@ -38,6 +38,7 @@ class MemoryBackingMap:
         first = None if start is None else _order(self.spec.check_key(start))
         beyond = None if stop is None else _order(self.spec.check_key(stop))
         under = self.spec.check_prefix(prefix or ())
+        # A copy, so that rows may be removed during the scan.
         rows = dict(self._rows)
         for key in sorted(rows, key=_order):
             starts = first is None or _order(key) >= first

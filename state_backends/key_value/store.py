@@ -208,6 +208,7 @@ class KeyValueStore:
             # Log first, so that the log always has what the map has.
             self._log.append(list(self._buffer.values()))
         apply(self._backing, self._buffer.values())
+        # Emptied only now, so that the next flush retries writes that have failed.
         written, self._buffer = self._buffer, {}
         for message in written.values():
             self._cache_message(message)

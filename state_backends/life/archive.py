@@ -48,6 +48,7 @@ def archive(conn: psycopg.Connection, spec: StateSpec, at: Position, folder: Pat
     if target.exists():
         return _known(target, spec, at)
     draft = folder / f".{spec.name}.part"
+    # A run that was killed may have left one.
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     files = {ROWS: _write(draft / ROWS, columns_of(spec), _live_rows(conn, spec, at))}

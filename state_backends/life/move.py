@@ -40,6 +40,7 @@ def move_to_backend(conn: psycopg.Connection, state: str, backend: str) -> int:
     with at_rest(conn, [pipeline], [state]):
         if spec.backend != backend:
             rows = _move_rows(conn, spec, target, position(conn, pipeline))
+        # Also without a move, because an earlier call may have been killed before it dropped the old rows.
         _drop_left_rows(conn, target)
     return rows
 

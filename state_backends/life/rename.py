@@ -59,6 +59,7 @@ def rename_state(
     the old name. Raises UnknownStateError, SpecError for an invalid name, LifeError for one that is taken,
     PipelineHeldError, StateBusyError, SwapError.
     """
+    # Not if an earlier call has switched, and was killed before it dropped the old rows.
     if not _is_renamed(conn, "state", old, new):
         spec = Catalog(conn).get(old)
         target = replace(spec, name=new)

@@ -1,8 +1,8 @@
 """Retire a state, or a pipeline with its states: keep them as they are, archive them, or drop them.
 
-Everything in the ledger's database is removed in one transaction, after the archives were read back. Rows in other
-stores are dropped after it; for a pipeline, the caller then drops its checkpoint and sources. Until all of that is
-done, the record of the former name says that the retirement is unfinished, and the next call finishes it.
+Unless it is kept, all that is in the ledger's database is removed in one transaction, after the archives were read
+back. Rows in other stores are dropped after it; for a pipeline, the caller then drops its checkpoint and sources. Until
+all of that is done, the record of the former name says that the retirement is unfinished, and the next call finishes it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ class Retirement:
             yield f"state {spec.name!r}: archived in {str(self.folder / spec.name)!r}, {files}"
 
     def _settle(self, conn: psycopg.Connection, specs: Sequence[StateSpec], at: Position) -> None:
-        """In one transaction, remove what is in the ledger's database, and record what became of each name."""
+        """In the caller's transaction, remove what is not kept, and record what became of each name."""
         if self.fate == Fate.KEPT:
             conn.execute(
                 "UPDATE tidegauge.state SET last_fed_txid = coalesce(last_fed_txid, %s) WHERE name = ANY(%s)",

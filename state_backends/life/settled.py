@@ -100,6 +100,6 @@ def _check_reprocess(conn: psycopg.Connection, pipeline: str) -> None:
     found = reprocess.current(conn, pipeline)
     if found is not None and (found.phase == Phase.FEEDING or found.phase in AFTER_MOVE):
         raise SwapError(
-            f"pipeline {pipeline!r}: its reprocess of {found.started_at:%Y-%m-%d %H:%M:%S %Z} is {found.phase}; "
-            f"finish it, or abort it with `tidegauge run {pipeline} --abort-reprocess`"
+            f"pipeline {pipeline!r}: its reprocess, begun {found.started_at:%Y-%m-%d %H:%M:%S %Z}, has not ended "
+            f"({found.phase}); finish it, or abort it with `tidegauge run {pipeline} --abort-reprocess`"
         )

@@ -128,6 +128,7 @@ def _sampled(conn: psycopg.Connection, table: sql.Identifier, spec: StateSpec, s
 
 def _differing(conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key]) -> tuple[int, list[Deviation]]:
     with conn.transaction():
+        # One snapshot, so that the table and the changelog are read at the same moment.
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         [(now,)] = conn.execute("SELECT now()")
         txid = Changelog(conn, spec).extent().committed

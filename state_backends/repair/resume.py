@@ -16,7 +16,7 @@ from tidegauge.state_backends.errors import ResumeError
 from tidegauge.state_backends.ledger.backfill import check_txid
 from tidegauge.state_backends.schema.catalog import Catalog
 
-# The source offsets after a batch, one JSON value per source; None where a source has read nothing yet.
+# The source offsets after a batch, one JSON value per source; None if nothing was read from it yet.
 Offsets = Sequence[Any]
 
 # Path in the source's folder to time of modification, in ms since 1970.

@@ -38,7 +38,7 @@ class Catalog:
         self._conn = conn
 
     def install(self) -> None:
-        """Create Tidegauge's own tables where they are missing."""
+        """Create Tidegauge's own tables if they are missing."""
         install(self._conn)
 
     def register_pipeline(self, name: str, *, spout: str, description: str = "") -> None:
@@ -313,6 +313,7 @@ class Catalog:
         if evolution.dropped:
             self._drop_changelog(StateTable(old))
         if spec.changelog and not old.changelog:
+            # As-of reads reach back only to the committed batch, because a new changelog begins with the present rows.
             self._conn.execute(
                 "UPDATE tidegauge.state s SET oldest_txid = p.committed_txid FROM tidegauge.pipeline p "
                 "WHERE s.name = %s AND p.name = s.pipeline",

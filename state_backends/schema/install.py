@@ -94,6 +94,7 @@ def _apply(conn: psycopg.Connection, known: Sequence[Migration], migration: Migr
         # Read after the lock was taken, because another installer may have applied it meanwhile.
         if migration in _pending(known, _applied(conn)):
             before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
+            # Short, because every reader waits behind a lock that the migration waits for.
             conn.execute("SET LOCAL lock_timeout = '500ms'")
             conn.execute(migration.statements)
             conn.execute("SELECT set_config('lock_timeout', %s, true)", before)

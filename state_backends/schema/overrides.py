@@ -51,7 +51,7 @@ class Terms:
         return {"ttl_seconds": seconds, "changelog": self.next_changelog, "edited": sorted(self.edited)}
 
 
-# If nothing is stored as declared, the values are those of the declaration, because it was stored before version 4.
+# States that were stored before version 4 have no `declared`. Their values are the declared ones.
 TERMS = """
 SELECT s.ttl, (s.definition ->> 'changelog')::boolean,
        CASE WHEN s.declared ? 'ttl' THEN (s.declared ->> 'ttl')::interval ELSE s.ttl END,

@@ -77,6 +77,7 @@ def set_up(
     """
     try:
         with conn.transaction():
+            # The installers' lock, so that no migration creates tables meanwhile.
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
             conn.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
             with _administering(conn, roles):
@@ -114,7 +115,7 @@ def findings(conn: psycopg.Connection, roles: Roles, django: DjangoTables) -> li
 
 
 def without_password(conn: psycopg.Connection, roles: Roles) -> list[str] | None:
-    """Return the roles without a password; None if this connection may not see that, because it is no superuser's."""
+    """Return the roles without a password; None if that is unknown, because only a superuser may read it."""
     try:
         rows = conn.execute(
             "SELECT rolname FROM pg_authid WHERE rolname = ANY(%s) AND rolpassword IS NULL ORDER BY 1", [roles.names]

@@ -191,7 +191,7 @@ class Swap:
         return Catalog(self._conn).shadow_specs(self.name)
 
     def _as_begun(self, specs: Sequence[StateSpec]) -> list[StateSpec]:
-        """Return the declarations with a changelog where one was begun; later overrides wait for the next driver."""
+        """Return the declarations with the changelog setting that was begun; later overrides wait for a new driver."""
         logged = {spec.name: spec.changelog for spec in self._specs()}
         return [replace(spec, changelog=logged.get(spec.name, spec.changelog)) for spec in specs]
 

@@ -166,7 +166,7 @@ def _reply(reply: Any) -> Any:
 
 
 def _as_unavailable(error: Exception) -> BackendUnavailable:
-    # By a part of the text, because a script's first write reports it in a text of its own.
+    # By a part of the text, because the first write of a script reports it with another text.
     if "OOM command not allowed" in str(error):
         return BackendUnavailable("redis: out of memory (memory in use is over maxmemory); raise that, or free some")
     return BackendUnavailable(f"redis: {type(error).__name__}: {error}")

@@ -172,7 +172,7 @@ class Partials:
         return KeyBytes(self._spec).encode_columns(columns)
 
     def _fits(self, columns: list[list[Any]]) -> bool:
-        """Return whether all texts are surely short and free of NULs, as a typed part can have no other fault."""
+        """Return whether all texts are surely short and free of NULs, the only faults that a typed part can have."""
         texts = [column for column, of in zip(columns, self._spec.key.values(), strict=True) if of == "text"]
         # A quarter of the limit, because a character takes up to four bytes.
         limit = MAX_KEY_BYTES // 4 // (len(texts) or 1)

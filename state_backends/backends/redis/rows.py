@@ -234,6 +234,7 @@ class RedisBackingMap:
     def begin_rebuild(self) -> None:
         """Delete every row and record, page by page; reads and writes are refused until a batch is published."""
         names = self._names
+        # Marked first, so that nobody reads a state that is partly removed.
         self._forget(self._scripts.call("rebuild", [names.guard, names.batches], []))
         while keys := self._client.zrange(names.keys, 0, CHUNK_KEYS - 1):
             rows = names.rows(keys)

@@ -54,7 +54,8 @@ def wait_for_replicas(client: Client, names: KeyNames) -> None:
     from tidegauge.state_backends.backends.redis.client import unavailable
 
     with unavailable(), node_of(client, names.guard).pipeline(transaction=False) as pipe:
-        # Writes first, because WAIT waits for the last write of its own connection; earlier ones of others precede it.
+        # A write first, because WAIT waits for the last write of its own connection. Earlier writes of others are
+        # replicated before it.
         pipe.hset(names.guard, "waited", "1")
         pipe.wait(replicas, milliseconds)
         reached = int(pipe.execute()[-1])

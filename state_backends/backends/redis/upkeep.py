@@ -56,6 +56,7 @@ class RedisUpkeep:
 
     def clear(self) -> None:
         """Delete the state, page by page: rows, order and guard. No driver may feed it and no reader read it."""
+        # The rows before the order of keys, so that a run that was killed finds the rest again.
         for page in self.pages():
             self._client.unlink(*page.rows)
         names = self._names
