@@ -2,7 +2,7 @@
 
 Unless it is kept, all that is in the ledger's database is removed in one transaction, after the archives were read
 back. Rows in other stores are dropped after it; for a pipeline, the caller then drops its checkpoint and sources. Until
-all of that is done, the record of the former name says that the retirement is unfinished, and the next call finishes it.
+all of that is done, the record of the former name says that the retirement is unfinished; the next call finishes it.
 """
 
 from collections.abc import Iterator, Sequence

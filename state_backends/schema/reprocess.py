@@ -73,7 +73,7 @@ def begin(conn: psycopg.Connection, pipeline: str, checkpoint: str) -> None:
 
 
 def accept(conn: psycopg.Connection, pipeline: str, lacks: str) -> None:
-    """Record, as accepted, which of the input counted before the reprocess under way lacks; empty if none."""
+    """Record, as accepted, what the reprocess under way lacks of the input that was counted before; empty if none."""
     conn.execute(
         "UPDATE tidegauge.reprocess SET accepted = %s WHERE pipeline = %s AND phase = 'feeding'", [lacks, pipeline]
     )

@@ -43,7 +43,7 @@ local function timed(i, place)
   return value(i, place) or (missing and time)
 end
 
--- Changes nothing. It is here so that a full server refuses it, which it no longer does once a DEL has been run.
+-- Changes nothing. It is here so that a full server refuses the script now, because after a DEL it refuses no write.
 redis.call("ZADD", KEYS[2], "XX", 0, "")
 local created, gone = 0, 0
 for i = 1, #KEYS - FIRST do
