@@ -257,7 +257,7 @@ def test_no_batch_runs_under_a_clock_a_month_ahead_and_the_status_says_why(works
     step_clock(workspace, timedelta())
     workspace.run(pipeline)
 
-    assert (status, "apart: under a wrong clock every key" in message) == ("failed", True)
+    assert (status, "apart: under a wrong clock keys with a ttl" in message) == ("failed", True)
     assert workspace.values("words") == {"dog": {"count": 2}}
 
 

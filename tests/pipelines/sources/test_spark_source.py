@@ -101,7 +101,7 @@ class TestASparkSource:
 
         check(pipeline, workspace.spark)
         assert pipeline.guarantees == {"numbers": "approximate"}
-        with pytest.raises(InputLostError, match="source 'rate': is not kept"):
+        with pytest.raises(InputLostError, match="source 'rate': does not keep its input"):
             source.check_from(3, (), lambda: workspace.spark)
 
     def test_names_the_package_of_a_format_that_is_missing(self, spark):
