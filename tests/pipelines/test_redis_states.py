@@ -436,7 +436,7 @@ def test_a_state_moves_out_of_redis_by_a_reprocess_and_by_that_alone(workspace, 
         workspace.run(words_and_lines(workspace.input, words=moved))
     Reprocess(words_and_lines(workspace.input, words=moved), workspace.spark, workspace.dsn, workspace.checkpoint).run()
 
-    assert "backend was 'redis', is 'postgres'; restore the declaration, or take" in str(caught.value)
+    assert "backend was 'redis', is 'postgres'; restore the declaration, or move its rows with" in str(caught.value)
     assert {word: value["count"] for word, value in workspace.values("redis_words").items()} == {"dog": 2, "cat": 1}
     assert seen(client) == (1, {"dog": {"count": 1, "length": 3.0}, "cat": {"count": 1, "length": 3.0}})
 

@@ -98,7 +98,9 @@ def test_a_reprocess_that_would_leave_a_state_behind_in_redis_is_refused(conn, n
     swap = Swap(conn, feed.pipeline)
 
     for specs in ([table], [table, kept]):
-        with pytest.raises(SpecMismatchError, match=f"state '{kept.name}': lives in redis, which a swap"):
+        with pytest.raises(
+            SpecMismatchError, match=f"state '{kept.name}': lives in redis, which has no tables that can be"
+        ):
             swap.begin(specs, spout="opaque")
 
     swap.begin([table, replace(kept, backend="postgres")], spout="opaque")

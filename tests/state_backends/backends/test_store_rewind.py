@@ -92,7 +92,7 @@ def test_without_one_a_store_that_has_lost_more_or_is_ahead_is_refused_before_an
     feed = counted(store_at, changelog=False)
     before = feed.copy_of_ledger(), copy_of(client, feed.spec)
 
-    with pytest.raises(RewindError, match=f"to batch 2: state '{feed.spec.name}': its store would not agree .*: {why}"):
+    with pytest.raises(RewindError, match=f"to batch 2: state '{feed.spec.name}': its store would disagree .*: {why}"):
         rewind(feed)
 
     assert (feed.copy_of_ledger()[0], copy_of(client, feed.spec)) == (before[0][0], before[1])

@@ -541,7 +541,7 @@ class TestAggregators:
             catalog.get(spec.name)
 
         assert str(caught.value) == (
-            f"state {spec.name!r}: measure 'n' is a 'count', and this process knows {', '.join(AGGREGATORS)}; register "
+            f"state {spec.name!r}: measure 'n' is a 'count', but this process knows {', '.join(AGGREGATORS)}; register "
             "its class first, as AGGREGATORS['count'] = .. (docs/aggregators.md)"
         )
 
