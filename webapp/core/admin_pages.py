@@ -35,7 +35,7 @@ GROUPS = {
             "cleaning_services",
             "Progress of compactions and expiries.",
         ),
-        "tidegauge_saved_views.savedview": ("Saved views", "bookmarks", "Questions of the explorer, named by people."),
+        "tidegauge_saved_views.savedview": ("Saved views", "bookmarks", "Explorer settings that users have saved."),
     },
     "Alerts": {
         "tidegauge_alerts.alertrule": (
@@ -43,10 +43,10 @@ GROUPS = {
             "notifications_active",
             "Which problems are reported to which addresses.",
         ),
-        "tidegauge_alerts.alert": ("Alerts", "crisis_alert", "What the rules have found, and when it was over."),
-        "tidegauge_alerts.silence": ("Silences", "notifications_off", "Times in which nobody is told."),
-        "tidegauge_alerts.notice": ("Messages", "mail", "What was sent about alerts, and the result."),
-        "states.pipelinelimits": ("Limits", "speed", "Lag and share of dead letters that a pipeline may have."),
+        "tidegauge_alerts.alert": ("Alerts", "crisis_alert", "Problems that the rules found, and when they ended."),
+        "tidegauge_alerts.silence": ("Silences", "notifications_off", "Periods in which no alerts are sent."),
+        "tidegauge_alerts.notice": ("Messages", "mail", "Messages sent about alerts, and their result."),
+        "states.pipelinelimits": ("Limits", "speed", "Highest allowed lag and share of dead letters."),
     },
     "Serving": {
         "saved_queries.savedquery": (
@@ -54,8 +54,8 @@ GROUPS = {
             "query_stats",
             "Named reads with parameters: publish and withdraw.",
         ),
-        "webhooks.webhook": ("Webhooks", "webhook", "Messages to other systems: where to, and about what."),
-        "webhooks.delivery": ("Deliveries", "outbox", "Messages of webhooks, their attempts; send again."),
+        "webhooks.webhook": ("Webhooks", "webhook", "Messages to other systems: destination and events."),
+        "webhooks.delivery": ("Deliveries", "outbox", "Messages of webhooks and their attempts; send again."),
     },
     "Schedule": {
         "django_celery_beat.periodictask": (
@@ -70,7 +70,7 @@ GROUPS = {
         "api_keys.apikey": ("API keys", "key", "Access for programs: create, rotate and revoke."),
         "api_keys.usagehour": ("Usage", "query_stats", "Requests, keys and bytes of API keys, by hour and state."),
         "auth.user": ("Users", "person", "Accounts of people."),
-        "auth.group": ("Groups", "group", "Permissions: viewer, operator, admin and your own."),
+        "auth.group": ("Groups", "group", "Permissions: viewer, operator, admin and custom groups."),
         "audit.auditentry": ("Audit", "history", "Who changed what, and when."),
     },
 }
@@ -129,7 +129,7 @@ def moment(at: datetime | None) -> str | None:
 
 
 def ask(admin: ModelAdmin, request: HttpRequest, confirmation: Confirmation) -> TemplateResponse | None:
-    """Return the page that says what an act does; None once it is confirmed and nothing has changed since."""
+    """Return the page that says what an action does; None once it is confirmed and nothing has changed since."""
     if is_confirmed(request):
         if not (refusal := confirmation.refusal(request)):
             return None
@@ -151,5 +151,5 @@ def confirmation_page(admin: ModelAdmin, request: HttpRequest, confirmation: Con
 
 
 def selection(request: HttpRequest, keys: Sequence[Any]) -> list[tuple[str, str]]:
-    """Return the hidden values of an action: its name and the selected rows, so that later rows are not included."""
+    """Return the hidden values of an action: its name and the selected rows, so that rows added later are left out."""
     return [("action", request.POST["action"]), *((ACTION_CHECKBOX_NAME, str(key)) for key in keys)]
