@@ -201,5 +201,5 @@ def test_a_name_that_is_forgotten_is_free(stopped, client):
 
     assert retire(CARRIERS, "--forget") == [f"state {CARRIERS!r}: its name is free"]
     assert api(client, f"/api/v1/states/{CARRIERS}").status_code == 404
-    with pytest.raises(CommandError, match="is no former name"):
+    with pytest.raises(CommandError, match="is not a former name"):
         retire(CARRIERS, "--forget")
