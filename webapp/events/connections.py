@@ -32,18 +32,18 @@ Answer = TypeVar("Answer")
 # Each thread holds a database connection. Reads are short, and shared by the clients.
 THREADS = 4
 
-# How often to look for changes without a notification, such as a driver that died; once for all connected pages.
+# How often to look for changes that send no notification, such as a driver's death; once for all connected pages.
 STATUS_POLL_SECONDS = 1.0
 
-# An unavailable database may not even answer with an error.
+# Limited, because an unavailable database may not even answer with an error.
 AUTHORIZE_TIMEOUT_SECONDS = 2.0
 
-# Clients with the same credentials and subscription share an authorization for so long.
+# How long clients with the same credentials and subscription share one authorization.
 SHARED_AUTHORIZATION_SECONDS = 1.0
 
 
 class TooManyClientsError(Exception):
-    """A limit of clients is reached. caller: the one whose limit it is; None: the limit of the process."""
+    """A limit of clients is reached. caller: whose limit it is; None: it is the limit of the process."""
 
     def __init__(self, message: str, caller: str | None) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class TooManyClientsError(Exception):
 
 
 class Connections:
-    """Create it on the event loop that serves the clients."""
+    """The connections of this process. Create it on the event loop that serves the clients."""
 
     def __init__(self) -> None:
         self.closing = False
@@ -99,12 +99,14 @@ class Connections:
 
     @contextmanager
     def limited(self, caller: str):
-        """Count a client. Raises TooManyClientsError if the process, or this caller, has as many as allowed."""
+        """Count a client. Raises TooManyClientsError if the process or this caller already has as many as allowed."""
         limit, per_caller = settings.TIDEGAUGE_EVENTS_MAX_CLIENTS, settings.TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH
         if self._callers.total() >= limit:
-            raise TooManyClientsError(f"this process has {limit} clients, its limit; try again later", None)
+            raise TooManyClientsError(f"this process has {limit} clients, which is its limit; try again later", None)
         if self._callers[caller] >= per_caller:
-            raise TooManyClientsError(f"you have {per_caller} clients, your limit; close one of them first", caller)
+            raise TooManyClientsError(
+                f"you have {per_caller} clients, which is your limit; close one of them first", caller
+            )
         self._callers[caller] += 1
         CLIENTS.inc()
         try:
@@ -171,7 +173,7 @@ class Connections:
         cursor: CommitsCursor | None = None
         while True:
             await asyncio.sleep(STATUS_POLL_SECONDS)
-            # The first poll signals too, because a client may have read before it.
+            # The cursor starts empty, so that the first poll signals, too: a client may have read before it.
             cursor = await self._poll_once(cursor) if self._signals.has_subscribers(EVERY_PIPELINE) else None
 
     async def _poll_once(self, cursor: CommitsCursor | None) -> CommitsCursor | None:

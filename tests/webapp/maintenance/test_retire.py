@@ -182,7 +182,7 @@ def test_a_pipeline_without_its_declaration_is_not_retired_unless_its_sources_ar
 
     monkeypatch.setattr("tidegauge.pipelines.driver.discovery.find", find)
 
-    with pytest.raises(CommandError, match="bring it back, or go on with --no-sources"):
+    with pytest.raises(CommandError, match="restore the declaration, or use --no-sources"):
         retire("--pipeline", "flights", "--drop", "--yes", "--checkpoint", "none")
 
 
