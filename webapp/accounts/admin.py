@@ -63,7 +63,7 @@ admin.site.unregister(User)
 admin.site.unregister(Group)
 
 
-# The admin shows all states, keys and messages: restricted people have the dashboard.
+# The admin shows all states, keys and messages, so only people without a restriction may use it.
 _has_permission = admin.site.has_permission
 
 
@@ -81,7 +81,7 @@ class KeyScopeForm(forms.ModelForm):
         choices=partial(restrictable.choices, "states"),
         required=False,
         widget=UnfoldAdminSelectMultipleWidget,
-        help_text="restricted to these states; none: all states, future ones as well",
+        help_text="restricted to these states; none selected: all states, including future ones",
     )
     key_prefix = forms.JSONField(
         required=False,
@@ -106,11 +106,11 @@ class RestrictionForm(KeyScopeForm):
 
 
 class RestrictionInline(StackedInline):
-    """Of a user or a group, on its page."""
+    """The form of a restriction on the page of its user or group."""
 
     model = Restriction
     form = RestrictionForm
-    extra = 1  # of at most one; left empty, it is not stored
+    extra = 1  # one empty form, because a user or group has at most one restriction; it is not stored if left empty
     verbose_name = "restriction to states and keys"
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -170,7 +170,7 @@ def _may_edit(request: HttpRequest, user: User | None) -> bool:
 
 
 class ApiKeyForm(KeyScopeForm):
-    """giver: the user who creates the key."""
+    """giver: the user who creates the key, and cannot give it scopes beyond their own permissions."""
 
     giver: Any = None
 
@@ -185,7 +185,7 @@ class ApiKeyForm(KeyScopeForm):
         choices=partial(restrictable.choices, "saved queries"),
         required=False,
         widget=UnfoldAdminSelectMultipleWidget,
-        help_text="restricted to running these, and nothing else; none: no such restriction",
+        help_text="the key may only run these; none selected: no such restriction",
     )
 
     class Meta:
@@ -226,9 +226,7 @@ class RotateForm(forms.Form):
 
 
 class RevokeTokenForm(forms.Form):
-    token = forms.CharField(
-        label="Which token, or the id of which one?", max_length=8_000, widget=UnfoldAdminTextInputWidget
-    )
+    token = forms.CharField(label="The token, or its id", max_length=8_000, widget=UnfoldAdminTextInputWidget)
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -268,7 +266,7 @@ class ApiKeyAdmin(ModelAdmin):
 
     def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any):
         form = super().get_form(request, obj, change=change, **kwargs)
-        form.giver = request.user  # of a class that is made for each request
+        form.giver = request.user  # safe, because the class is made for each request
         return form
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.ModelForm, change: bool) -> None:
@@ -339,14 +337,14 @@ class ApiKeyAdmin(ModelAdmin):
         return TemplateResponse(request, "admin/api_keys/apikey/confirm.html", context)
 
     def _show_once(self, request: HttpRequest, key: ApiKey, title: str) -> HttpResponse:
-        # Rendered in this response: a redirect would have to store the secret until the next request.
+        # Rendered in this response, because a redirect would have to store the secret until the next request.
         context = {**self.admin_site.each_context(request), "title": title, "key": key, "opts": self.opts}
         response = TemplateResponse(request, "admin/api_keys/apikey/created.html", context)
         add_never_cache_headers(response)
         return response
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        # A filter in the address, `?secret_sha512__gt=`, finds what no page shows.
+        # Refused, because filters in the address such as `?secret_sha512__gt=` could find out a digest step by step.
         return not lookup.startswith(DIGESTS) and super().lookup_allowed(lookup, value, request)
 
     def has_rotate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
@@ -392,7 +390,7 @@ class ApiKeyAdmin(ModelAdmin):
 
 
 def _used(key: ApiKey, hours: int) -> SafeString:
-    """Return a link to the rows of the key, with their sums."""
+    """Return a link to the usage of the key in the last hours, with its sums as text."""
     sums = usage.totals(usage.since(hours, prefix=key.prefix))
     text = "{requests:,} requests, {keys:,} keys looked up, {bytes:,} bytes, {refusals:,} refusals".format(**sums)
     return link_to_list(UsageHour, text, prefix=key.prefix)

@@ -1,6 +1,7 @@
 """API keys of requests: `Authorization: Bearer tmk_..` or `X-Api-Key: tmk_..`, checked against a cache in each process.
 
-A short-lived token in place of the key stands for the key with its restrictions (see tokens.py).
+A short-lived token is accepted in place of a key; the request then has the key with the token's restrictions (see
+tokens.py).
 
 A valid key costs one query per key and process every TIDEGAUGE_API_KEY_CACHE_SECONDS. Invalid tokens are cached as
 well, so that repeating one costs no query. Tokens that differ each time are limited by address (see throttling.py).
@@ -35,21 +36,21 @@ FORM = re.compile(rf"{MARK}_(?P<prefix>[0-9a-f]{{8}})_(?P<secret>.+)")
 # Often enough to tell a key in use from an unused one, without a write per request.
 LAST_USED_EVERY = timedelta(minutes=1)
 
-# A key that was created since then is refused with a 429 to an address with too many wrong keys, until it is over.
+# How long known prefixes are cached. A newer key gets a 429 from an address with too many wrong keys.
 PREFIXES_SECONDS = 1.0
 
-# About 200 bytes each.
+# An entry takes about 200 bytes.
 MAX_CACHED_INVALID = 10_000
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """Sets `request.auth` to the ApiKey; requests without one are authenticated by their session."""
+    """Sets `request.auth` to the ApiKey; requests without a key are authenticated by their session."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, ApiKey] | None:
         token = _token(request.META)
         if token is None:
             return None
-        # Clients that share an address share its limit, so a token that may be valid is looked up in any case.
+        # A token that may be valid is always looked up, because clients with the same address share its limit.
         if is_new(token) and not _prefixes.has(_prefix(token)):
             check_address(request)
         key = verified(token)
@@ -64,7 +65,7 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 def _refusal(token: str) -> str:
     if tokens.is_token(token):
-        return "this token is unknown, or its API key has expired or was revoked; have another one made"
+        return "this token is unknown, or its API key has expired or was revoked; request a new one"
     return "this API key is unknown, expired or revoked; ask an administrator for another"
 
 
@@ -80,7 +81,7 @@ def _token(meta: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _CachedKey:
-    """fresh_until: when to read it again, on the monotonic clock. valid_until: of the secret; None: unlimited."""
+    """fresh_until: when to read it again, on the monotonic clock. valid_until: when its secret expires; None: never."""
 
     fresh_until: float
     key: ApiKey
@@ -91,9 +92,9 @@ class _CachedKey:
         return self.valid_until is None or timezone.now() < self.valid_until
 
 
-# Both by digest of the whole token. The valid ones are as many as there are keys.
+# Both by digest of the whole token. `_valid` needs no limit, because only secrets of existing keys get into it.
 _valid: dict[bytes, _CachedKey] = {}
-# Until when on the monotonic clock, the oldest first.
+# The time on the monotonic clock until which the token counts as invalid, the oldest first.
 _invalid: dict[bytes, float] = {}
 _invalid_lock = threading.Lock()
 
@@ -137,7 +138,7 @@ def verify(meta: Mapping[str, Any]) -> None:
 
 
 class _Prefixes:
-    """The prefixes of the API keys, read at most once per PREFIXES_SECONDS: a wrong token costs no query of its own."""
+    """The prefixes of API keys, read at most once per PREFIXES_SECONDS, so that wrong tokens cost no query each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -158,7 +159,7 @@ _prefixes = _Prefixes()
 
 
 def _prefix(token: str) -> str:
-    """Return the prefix of the API key that a token claims to be of; empty if it is malformed."""
+    """Return the prefix of the API key that a token claims to belong to; empty if it is malformed."""
     if tokens.is_token(token):
         return tokens.key_id(token)
     form = FORM.fullmatch(token)
@@ -166,7 +167,7 @@ def _prefix(token: str) -> str:
 
 
 def clear_cache() -> None:
-    """Ask the database about every token again."""
+    """Forget all tokens, so that each is looked up in the database again."""
     _valid.clear()
     _prefixes.clear()
     tokens.clear_cache()
@@ -211,7 +212,7 @@ def _find_by_prefix(prefix: str) -> ApiKey | None:
 
 
 def _find(token: str) -> tuple[ApiKey, datetime | None] | None:
-    """Return the key and the time until which this secret of it is valid."""
+    """Return the key, and the time until which the secret in this token is valid."""
     form = FORM.fullmatch(token)
     if form is None:
         return None

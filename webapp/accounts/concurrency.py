@@ -1,8 +1,8 @@
-"""How much of a kind a client, and all clients together, may do at once in one process: exports, waits, searches.
+"""Limits how many exports, waits and searches run at once in one process, per client and in total.
 
-A rate limits how often a client asks; this limits what it holds meanwhile: snapshots, connections, memory. With
-TIDEGAUGE_SHARED_LIMITS the limit of one client holds over all processes: see leases.py. It takes two questions to
-Redis, which exports and searches pay; a wait holds neither thread nor connection, so each process limits it alone.
+A rate limit counts how often a client asks; this one limits what its requests hold: snapshots, connections, memory.
+With TIDEGAUGE_SHARED_LIMITS the limit per client applies to all processes together (see leases.py), which costs exports
+and searches two calls of Redis. A wait holds no thread or connection, so waits are limited only per process.
 """
 
 import threading
@@ -22,27 +22,27 @@ RETRY_SECONDS = 1
 
 
 class TooManyAtOnceError(Throttled):
-    """One client has as many under way as it may."""
+    """One client has reached its limit of running work."""
 
     def __init__(self, what: str, limit: int) -> None:
-        super().__init__(detail=f"you have {limit} {what} under way, your limit; wait until one of them has ended")
+        super().__init__(detail=f"you have {limit} {what} running, which is your limit; wait until one of them ends")
         self.wait = RETRY_SECONDS
 
 
 class BusyError(APIException):
-    """All clients together have as many under way as they may. wait: seconds, for Retry-After."""
+    """All clients together have reached the limit of running work. wait: seconds, for Retry-After."""
 
     status_code = 503
     wait = RETRY_SECONDS
 
     def __init__(self, what: str, limit: int) -> None:
-        super().__init__(f"this process has {limit} {what} under way, its limit; try again shortly")
+        super().__init__(f"this process has {limit} {what} running, which is its limit; try again shortly")
 
 
 class Concurrency:
     """Counts one kind of work. what: its name in the plural; its settings are TIDEGAUGE_<WHAT> and .._EACH.
 
-    may_share: whether it may be counted in Redis as well, which blocks its thread for a moment.
+    may_share: whether it may also be counted in Redis. That blocks the calling thread for a moment.
     """
 
     def __init__(self, what: str, *, may_share: bool = False) -> None:
@@ -93,7 +93,7 @@ WAITS = Concurrency("waits")
 
 
 def client_of(request: Any) -> str:
-    """Return whose work a request is: its API key's, its user's, or its address's."""
+    """Return the client that a request is counted for: its API key, else its user, else its address."""
     key, user = getattr(request, "auth", None), getattr(request, "user", None)
     if isinstance(key, ApiKey):
         return f"key {key.pk}"

@@ -19,7 +19,7 @@ from tidegauge.webapp.accounts.tokens import ALGORITHM, AUDIENCE, OF_QUERIES, be
 
 LEAST_SECONDS, DEFAULT_SECONDS, MOST_SECONDS = 10, 600, 24 * 3_600
 
-# Of a token. Proxies take headers of 8 kB, and each process keeps the tokens that it has checked.
+# The longest token, because proxies accept headers of 8 kB, and each process caches the tokens that it has checked.
 MOST_BYTES = 8_000
 
 
@@ -41,10 +41,10 @@ def issue(
     sub: str = "",
     lifetime_seconds: int = DEFAULT_SECONDS,
 ) -> IssuedToken:
-    """Make a token. Empty states, key_prefix and queries: those of the key; rate None: no limit but the key's.
+    """Make a token. Empty states, key_prefix and queries: the key's are used; rate None: only the key's limit applies.
 
-    Raises OutsideError for what is wider than the key, ParseError for a burst without a rate and for a token that
-    would be too long.
+    Raises OutsideError for a restriction wider than the key's, ParseError for a burst without a rate and for a token
+    that would be too long.
     """
     scope, now = KeyScope.of(key), timezone.now().replace(microsecond=0)
     for name in states:
@@ -63,7 +63,7 @@ def issue(
         queries=sorted(set(queries)) or key.queries,
         rate=rate,
         burst=burst,
-        # The key's own expiry is checked at each use as well.
+        # Not later than the key, whose own expiry is also checked at each use.
         expires_at=expires_at if key.expires_at is None else min(expires_at, key.expires_at),
     )
     text = _encoded(key, token, now)

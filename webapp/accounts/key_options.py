@@ -1,4 +1,4 @@
-"""The options of an API key, and which are valid. It loads no models, so a command checks its words with it."""
+"""The options of an API key, and their validation. Loads no models, so that commands can check arguments early."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models.enums import TextChoices
 
-# Long enough to give the new secret to every program that uses the old one.
+# The old secret's validity after a rotation; long enough to give the new one to every program that uses the old one.
 GRACE = timedelta(days=1)
 
 
@@ -26,7 +26,7 @@ class UnknownScopeError(KeyOptionError):
 
 
 def check(key: Any) -> None:
-    """Raises KeyOptionError for options that are invalid, alone or together. key: an ApiKey, or what has its fields."""
+    """Raises KeyOptionError for invalid options, or a combination of them. key: an ApiKey, or an object like one."""
     if not all(isinstance(part, str | int | float | bool) for part in key.key_prefix):
         raise KeyOptionError(
             f"API key {key.name!r}: a key prefix is a list of strings, numbers and booleans, got {key.key_prefix!r}"

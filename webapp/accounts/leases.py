@@ -1,7 +1,7 @@
-"""Leases in Redis: how much a client has under way in all processes together.
+"""Leases in Redis: count how much work a client has running in all processes together.
 
-A lease ends when its work does, or LEASE_SECONDS after its process died: a thread renews those of a living one. If
-Redis is unavailable, nothing is refused here, and the limits of each process hold alone.
+A lease ends with its work. A thread renews the leases of its process, so that those of a process that died end after
+LEASE_SECONDS. If Redis is unavailable, nothing is refused here, and only the limits of each process apply.
 """
 
 import secrets
@@ -14,7 +14,8 @@ from tidegauge.webapp.accounts.rate_limits import run
 LEASE_SECONDS = 6
 RENEW_SECONDS = 2.0
 
-# A client's leases of one kind are a sorted set, by the time when each ends, by the clock of Redis.
+# A client's leases of one kind are a sorted set. A lease's score is the time of its end, by the clock of Redis, because
+# the clocks of processes may differ.
 NOW = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -31,13 +32,13 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 """
 TAKE = NOW + UNLESS_FULL + HOLD
-# Also of leases that Redis has lost.
+# Without UNLESS_FULL, so that leases that Redis has lost, such as in a restart, come back.
 RENEW = NOW + HOLD
 END = "return redis.call('ZREM', KEYS[1], ARGV[1])"
 
 
 class FullError(Exception):
-    """The client has as many leases as it may."""
+    """The client has reached its limit of leases."""
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def held(what: str, client: str, most: int) -> Iterator[None]:
 
 
 class _Renewals:
-    """The leases of this process, and the thread that renews them, from the first one on."""
+    """The leases of this process, and the thread that renews them, which starts with the first lease."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +70,7 @@ class _Renewals:
                 self._thread.start()
 
     def end(self, key: str, lease: str) -> None:
-        with self._lock:  # so that it is not renewed afterwards
+        with self._lock:  # held for the call, so that the thread cannot renew the lease after its end
             del self._keys[lease]
             run(END, [key], [lease])
 

@@ -18,7 +18,7 @@ from tidegauge.webapp.accounts.key_options import Scope
 class Token:
     """The restrictions of a short-lived token. sub: the user of the program that asked for it; may be empty.
 
-    rate: requests per minute within the limit of the API key; None: that limit alone.
+    rate: requests per minute within the limit of the API key; None: only the API key's limit applies.
     """
 
     id: str
@@ -32,14 +32,14 @@ class Token:
 
     @property
     def caller(self) -> str:
-        """Whose requests are counted together."""
+        """Identifies the requests that share one rate limit."""
         return f"sub:{self.sub}" if self.sub else self.id
 
 
 class Restriction(models.Model):
     """Restricts a user, or the members of a group, to states and keys, as a key scope restricts an API key.
 
-    A person without any is unrestricted. All that apply to a person apply together: what one leaves out stays out.
+    A person without a restriction sees everything. A person with several sees only what all of them allow.
     """
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, null=True, blank=True)
@@ -59,7 +59,7 @@ class Restriction(models.Model):
 
 
 class OidcIdentity(models.Model):
-    """Who a user is at an identity provider; a subject is never given to another person."""
+    """A user's identity at an identity provider, which never gives a subject to another person."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE)
     issuer = models.TextField()
@@ -76,9 +76,9 @@ class ApiKey(models.Model):
     """`tmk_<prefix>_<secret>` authenticates requests with its `scopes` until it expires or is revoked.
 
     states, key_prefix: the key scope, by name and by leading key parts; empty: no restriction.
-    queries: the names of the saved queries that are all it may run; empty: no restriction.
-    rate: requests per minute, None for that of the settings, 0 for no limit. burst: how many of them at once, None for
-        the requests of one minute.
+    queries: the names of saved queries; if any, it may only run these; empty: no restriction.
+    rate: requests per minute, None for the rate in the settings, 0 for no limit. burst: how many of them at once, None
+        for the requests of one minute.
     previous_sha512: the secret before the last rotation, valid until `previous_until`.
     """
 
@@ -104,10 +104,10 @@ class ApiKey(models.Model):
     # The secret of a key that was just created or rotated; never stored.
     shown_once = ""
 
-    # The ids of tokens of the key that are refused, where it was read for one; see revoked_tokens.py.
+    # The ids of the key's revoked tokens; set only if the key was read to check a token. See revoked_tokens.py.
     revoked_tokens: Collection[str] = ()
 
-    # Set if a request was authenticated by a token of the key: this is then a restricted copy, not to be saved.
+    # Set if a token of the key authenticated the request. This object is then a restricted copy: never save it.
     token: Token | None = None
 
     class Meta:
@@ -132,9 +132,9 @@ class ApiKey(models.Model):
 
 
 class RevokedToken(models.Model):
-    """A token that is refused although it has not expired. expires_at: when it has expired in any case.
+    """A token that is refused although it has not expired. expires_at: the latest time at which it can expire.
 
-    id: begins with `prefix`, that of its API key.
+    id: begins with `prefix`, the prefix of its API key.
     """
 
     id = models.CharField(primary_key=True, max_length=40)
@@ -149,7 +149,7 @@ class RevokedToken(models.Model):
 
 
 class UsageHour(models.Model):
-    """What an API key has used in an hour. state: empty for what is of no single state. See usage.py."""
+    """What an API key has used in an hour. state: empty for requests that name no state. See usage.py."""
 
     id = models.BigAutoField(primary_key=True)
     hour = models.DateTimeField()

@@ -1,8 +1,8 @@
-"""Who signs in at an identity provider by OpenID Connect, by mozilla-django-oidc (extra `oidc`).
+"""Authenticates people who sign in at an OpenID Connect provider, by mozilla-django-oidc (extra `oidc`).
 
-The provider's addresses come from its discovery document. A person is who the provider says: its issuer and subject,
-not a name or an e-mail address, which may be given to another person. Groups come from a claim at each sign-in. What
-the library leaves to its users is checked here: issuer, audience, and that no existing account is taken over.
+The provider's URLs come from its discovery document. A person is identified by issuer and subject, because a name or
+an e-mail address may be given to another person. Groups come from a claim at each sign-in. The library does not check
+issuer and audience, or that no existing account is taken over, so this module does.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ from tidegauge.webapp.accounts.models import OidcIdentity
 
 DISCOVERY = "/.well-known/openid-configuration"
 
-# Of the columns of a user.
+# Lengths of the columns of Django's User.
 NAME_LENGTH, ADDRESS_LENGTH = 150, 254
 
 
 class RefusedError(Exception):
-    """The provider says who it is, and that person may not sign in here. The message is shown to the person."""
+    """The provider has identified a person who may not sign in here. The message is shown to that person."""
 
 
 @lru_cache(maxsize=1)
@@ -45,7 +45,7 @@ def provider(issuer: str) -> Mapping[str, Any]:
 
 class OidcBackend(OIDCAuthenticationBackend):
     def __init__(self) -> None:
-        # The library's own asks for the provider's addresses, also where only a permission is checked.
+        # Not the library's own, because that asks the provider for its URLs even if only a permission is checked.
         self.UserModel = get_user_model()
         self.OIDC_RP_CLIENT_ID = settings.OIDC_RP_CLIENT_ID
         self.OIDC_RP_CLIENT_SECRET = settings.OIDC_RP_CLIENT_SECRET
@@ -53,7 +53,7 @@ class OidcBackend(OIDCAuthenticationBackend):
         self.OIDC_RP_IDP_SIGN_KEY = None
 
     def get_user(self, user_id: Any) -> Any:
-        # The library's own goes on accepting the session of a user who was deactivated.
+        # Not the library's own, because that still accepts the session of a deactivated user.
         user = ModelBackend.get_user(self, user_id)
         if user is not None:
             user.is_from_provider = True  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ class OidcBackend(OIDCAuthenticationBackend):
     def retrieve_matching_jwk(self, token: str) -> Any:
         if "kid" in jwt.get_unverified_header(token):
             return super().retrieve_matching_jwk(token)
-        # A provider with a single key need not name it.
+        # A provider with a single key may leave out `kid`.
         answer = requests.get(self.OIDC_OP_JWKS_ENDPOINT, timeout=settings.OIDC_TIMEOUT)
         answer.raise_for_status()
         [key] = answer.json()["keys"]
@@ -91,22 +91,22 @@ class OidcBackend(OIDCAuthenticationBackend):
         claims = super().verify_token(token, **kwargs)
         audience = claims.get("aud")
         if claims.get("iss") != settings.OIDC_ISSUER:
-            raise SuspiciousOperation("the token is of another issuer")
+            raise SuspiciousOperation("the token was issued by another provider")
         if self.OIDC_RP_CLIENT_ID not in (audience if isinstance(audience, list) else [audience]):
             raise SuspiciousOperation("the token is for another client")
         return claims
 
     def get_userinfo(self, access_token: str, id_token: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the claims of both, those of the token first, which are signed."""
+        """Return the claims of both. Those of the token take precedence, because they are signed."""
         found = super().get_userinfo(access_token, id_token, payload)
         if found.get("sub") != payload["sub"]:
-            raise SuspiciousOperation("the provider's answer is about another subject than its token")
+            raise SuspiciousOperation("the provider's user info and its token have different subjects")
         return {**found, **payload}
 
     def verify_claims(self, claims: Mapping[str, Any]) -> bool:
         allowed = settings.OIDC_ALLOWED_GROUPS
         if allowed and _groups(claims).isdisjoint(allowed):
-            raise RefusedError("you are in none of the groups that may sign in here")
+            raise RefusedError("you are not in a group that may sign in here")
         return True
 
     def filter_users_by_claims(self, claims: Mapping[str, Any]) -> Any:
@@ -121,13 +121,13 @@ class OidcBackend(OIDCAuthenticationBackend):
                 return self.update_user(user, claims)
         except IntegrityError:
             raise RefusedError(
-                f"another user here has the name {name!r}; an administrator can rename that one"
+                f"another user here has the name {name!r}; ask an administrator to rename that user"
             ) from None
 
     def update_user(self, user: Any, claims: Mapping[str, Any]) -> Any:
         if settings.OIDC_GROUPS_CLAIM:
             names = _names_here(_groups(claims))
-            # Providers also leave the claim out where there are too many groups: that must not lift a restriction.
+            # Restrictions stay without the claim, because providers may leave it out if there are too many groups.
             has_claim = claims.get(settings.OIDC_GROUPS_CLAIM) is not None
             kept = [] if has_claim else list(user.groups.exclude(restriction=None).values_list("name", flat=True))
             user.groups.set(Group.objects.filter(name__in=[*names, *kept]))
@@ -137,7 +137,7 @@ class OidcBackend(OIDCAuthenticationBackend):
 
 
 def _groups(claims: Mapping[str, Any]) -> set[str]:
-    """Return the provider's names of a person's groups."""
+    """Return the names that a person's groups have at the provider."""
     found = claims.get(settings.OIDC_GROUPS_CLAIM) or []
     if isinstance(found, str):
         return {found}
@@ -147,12 +147,12 @@ def _groups(claims: Mapping[str, Any]) -> set[str]:
 
 
 def _names_here(groups: set[str]) -> set[str]:
-    """Return our names of the provider's groups; once some are given, the others do not count."""
+    """Return our names of the provider's groups. If OIDC_GROUPS maps any, groups that it does not map are ignored."""
     given = settings.OIDC_GROUPS
     return {given[name] for name in groups if name in given} if given else groups
 
 
 def _address(claims: Mapping[str, Any]) -> str:
-    """Return the e-mail address, which is shown and never identifies; empty if the provider has not verified it."""
+    """Return the e-mail address; empty if the provider has not verified it. It never identifies a person."""
     address = str(claims.get("email") or "")
     return address if claims.get("email_verified") is not False and len(address) <= ADDRESS_LENGTH else ""

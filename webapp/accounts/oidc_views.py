@@ -21,15 +21,15 @@ from tidegauge.webapp.accounts.oidc import provider
 
 logger = logging.getLogger(__name__)
 
-# Of a browser that has gone to the provider and not come back.
+# Of a browser that was sent to the provider and has not come back yet.
 COOKIE, COOKIE_AGE = "tidegauge_oidc", timedelta(minutes=30)
 
-# What goes wrong between this process and the provider, or with what it answers.
+# Errors of the connection to the provider, and of what it answers.
 FAILURES = (requests.RequestException, SuspiciousOperation, jwt.PyJWTError, ValueError, KeyError)
 
 
 class PendingSignIns(SessionStore):
-    """What the library keeps of sign-ins under way, in a signed cookie: in sessions, strangers could make rows."""
+    """Keeps the library's data of unfinished sign-ins in a signed cookie, so that strangers cannot add session rows."""
 
     def get_session_cookie_age(self) -> int:
         return int(COOKIE_AGE.total_seconds())
@@ -70,10 +70,11 @@ class SignInView(OIDCAuthenticationRequestView):
 
 
 class CallbackView(OIDCAuthenticationCallbackView):
-    """The browser comes back from the provider."""
+    """Signs in the person whom the provider has sent back."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        if "error" in request.GET:  # the library would sign out, also where another site sent the browser
+        # Not left to the library, because it would sign the user out, even if another site sent the browser here.
+        if "error" in request.GET:
             return _failed(request, SuspiciousOperation(f"the provider answered {request.GET['error'][:60]!r}"))
         self.own, request.session = request.session, PendingSignIns.of(request)
         try:
@@ -87,7 +88,7 @@ class CallbackView(OIDCAuthenticationCallbackView):
         pending, response = self.request.session, HttpResponseRedirect(self.success_url)
         self.request.session = self.own
         super().login_success()
-        # A time and not a duration, which each change of the session would begin again.
+        # A time and not a duration, because each change of the session would restart a duration.
         self.own.set_expiry(timezone.now() + timedelta(hours=settings.OIDC_SESSION_HOURS))
         pending.keep_in(response)
         return response
@@ -98,7 +99,7 @@ class CallbackView(OIDCAuthenticationCallbackView):
 
 
 class SignOutView(LogoutView):
-    """Signs out here, and offers who came from the provider to sign out there as well."""
+    """Signs out here, and offers people who came from the provider to sign out there as well."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         came_from_provider = request.session.get(BACKEND_SESSION_KEY) == settings.OIDC_BACKEND
@@ -108,7 +109,7 @@ class SignOutView(LogoutView):
 
 
 def _sign_out_address() -> str:
-    """Return the provider's page for it; empty if it has none, or is unavailable."""
+    """Return the provider's sign-out page; empty if it has none or is unavailable."""
     try:
         address = provider(settings.OIDC_ISSUER).get("end_session_endpoint")
     except FAILURES:
@@ -120,7 +121,7 @@ def _sign_out_address() -> str:
 
 def _failed(request: HttpRequest, error: Exception | None, refusal: str = "") -> HttpResponse:
     refusal = refusal or getattr(request, "refusal", "")
-    # The type alone where the provider answered: its answer may hold a token.
+    # Of the libraries' errors only the type, because their text may quote an answer of the provider with a token.
     reason = str(error) if isinstance(error, SuspiciousOperation | ValueError | KeyError) else type(error).__name__
     logger.warning("sign-in at the identity provider failed: %s", refusal or reason)
     is_away = isinstance(error, requests.ConnectionError | requests.Timeout)

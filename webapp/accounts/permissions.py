@@ -32,7 +32,7 @@ VIEW_KEYS = "api_keys.view_apikey"
 CREATE_KEYS = "api_keys.add_apikey"
 REVOKE_KEYS = REVOKE_TOKENS = "api_keys.change_apikey"
 
-# Nobody gives a key what they may not do themselves.
+# Permissions of a user that are needed to give an API key a scope, so that nobody gives more than they may do.
 NEEDED_TO_GIVE: dict[str, tuple[str, ...]] = {
     Scope.MAINTAIN: (REQUEST_MAINTENANCE, STEER_PIPELINES, REPLAY_DEAD_LETTERS),
     Scope.DEAD_LETTERS: (VIEW_DEAD_LETTERS,),
@@ -45,7 +45,7 @@ def missing_to_give(user: Any, scope: str) -> list[str]:
 
 
 class HasScope(BasePermission):
-    """Requires `read`, or what the view's `scopes` name for the method: `scopes = {"POST": "maintain"}`.
+    """Requires the scope `read`, or the one in the view's `scopes` for the method: `scopes = {"POST": "maintain"}`.
 
     An API key that is restricted to saved queries is refused, unless the view has `for_saved_queries = True`.
 
@@ -74,7 +74,7 @@ def api_key(request: Request) -> ApiKey | None:
 
 
 class OutsideError(PermissionDenied):
-    """The request is outside the API key's key scope. index: of the first key outside, if it is about keys."""
+    """The request is outside the API key's key scope. index: that of the first key outside, if keys were requested."""
 
     def __init__(self, message: str, index: int | None = None) -> None:
         super().__init__(message)
@@ -82,14 +82,15 @@ class OutsideError(PermissionDenied):
 
 
 class NoSuchKeysError(OutsideError):
-    """No key of a state can have the API key's prefix; answered as if the state did not exist."""
+    """No key of a state can have the API key's prefix. The API answers as if the state did not exist."""
 
 
 @dataclass(frozen=True)
 class KeyScope:
     """states: names; empty: all. key_prefix: leading key parts as in JSON; empty: all keys. holder: for messages.
 
-    queries: the saved queries that may be run, and then nothing else; what these read is within the rest, `of_reads`.
+    queries: if any, only these saved queries may be run, and nothing else. They read within the other restrictions, see
+        `of_reads`.
     """
 
     states: frozenset[str] = frozenset()
@@ -105,10 +106,10 @@ class KeyScope:
         )
 
     def narrowed(self, other: "KeyScope") -> "KeyScope":
-        """Return the key scope of what is within both."""
+        """Return the key scope that allows only what both allow."""
         longer, shorter = sorted([self.key_prefix, other.key_prefix], key=len, reverse=True)
         states = self.states & other.states if self.states and other.states else self.states | other.states
-        # As JSON, because 1 == True and 1 == 1.0 in Python, and they are different keys.
+        # As JSON, because 1 == True and 1 == 1.0 in Python, but they are different keys.
         fits = json.dumps(longer[: len(shorter)]) == json.dumps(shorter)
         is_empty = not fits or (not states and bool(self.states or other.states))
         return replace(self, states=frozenset({NO_STATE}) if is_empty else states, key_prefix=longer)
@@ -119,7 +120,7 @@ class KeyScope:
 
     @property
     def of_reads(self) -> "KeyScope":
-        """The key scope of what a saved query reads."""
+        """The key scope within which a saved query reads."""
         return replace(self, queries=frozenset())
 
     def sees(self, name: str) -> bool:
@@ -129,7 +130,7 @@ class KeyScope:
         return not self.queries or name in self.queries
 
     def check_reads_states(self) -> None:
-        """Raises OutsideError if saved queries are all that may be read."""
+        """Raises OutsideError if only saved queries may be run."""
         if self.queries:
             raise OutsideError(f"{self.holder} restricted to the saved queries {', '.join(sorted(self.queries))}")
 
@@ -157,7 +158,7 @@ class KeyScope:
             raise OutsideError(f"{self.holder} restricted to {self._keys}, and this concerns every key of a state")
 
     def prefix_of(self, spec: StateSpec) -> Key:
-        """Return the typed prefix that all keys of a state must have; () if it has none.
+        """Return the prefix that all requested keys of a state must have, typed; () if none is required.
 
         Raises OutsideError for a state outside the key scope, NoSuchKeysError if its keys cannot have the prefix.
         """
@@ -208,7 +209,7 @@ class KeyScope:
 UNRESTRICTED = KeyScope()
 UNRESTRICTED_PERSON = KeyScope(holder="you are")
 
-# In the key scope of a person to whom no state is left; no state can have this name.
+# Stands for no state at all, because an empty set means all of them. No state can have this name.
 NO_STATE = "(none)"
 IN_NO_GROUP = KeyScope(frozenset({NO_STATE}), holder="you are in no group here, so you are")
 
@@ -220,7 +221,7 @@ def key_scope(request: Any) -> KeyScope:
 
 
 def person_scope(user: Any) -> KeyScope:
-    """Return what the restrictions of a user and of the user's groups leave. They do not apply to superusers."""
+    """Return what all restrictions of a user and of the user's groups allow. They do not apply to superusers."""
     if not user.is_authenticated or user.is_superuser:
         return UNRESTRICTED_PERSON
     found = getattr(user, "_key_scope", None)

@@ -1,4 +1,4 @@
-"""API keys as lists show them."""
+"""API keys in the form in which lists show them."""
 
 import json
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class ApiKeySummary:
     """shown_key: the prefix without the secret. status: active, expired or revoked.
 
     confined_to, limit: the key scope and the rate limit as text; confined_to is empty if there is no restriction.
-    rate: per minute, that of the settings if the key has none; 0: no limit.
-    previous_until: until when the secret before the last rotation is valid.
+    rate: requests per minute, from the settings if the key has no rate of its own; 0: no limit.
+    previous_until: when the secret from before the last rotation expires.
     """
 
     id: int

@@ -2,7 +2,7 @@
 
 The algorithm is GCRA, a token bucket that is stored as one time: a bucket of `burst` requests that refills at `rate`
 requests per minute. In any t seconds no more than burst + rate * t / 60 requests are allowed. If Redis is unavailable,
-rate limiting fails open, because answers matter more than their number; the log reports it once a minute.
+rate limiting fails open, because serving answers matters more than limiting them; the log reports it once a minute.
 """
 
 import logging
@@ -74,13 +74,13 @@ class Verdict(NamedTuple):
 def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Verdict | None:
     """Take `cost` requests from the bucket `name`; a cost of 0 only checks whether one is left.
 
-    rate: requests per minute, 0 for no limit. burst: the bucket's size in requests, None for those of one minute.
+    rate: requests per minute, 0 for no limit. burst: the bucket's size in requests, None for one minute's requests.
     Returns None if there is no limit: no rate, or Redis is unavailable.
     """
     if rate == 0:
         return None
     size = burst or rate
-    # Another rate is another bucket: the stored time of an old one would be wrong by their ratio.
+    # Each rate has its own bucket, because a time that was stored at another rate would be wrong by their ratio.
     answer = run(TAKE, [f"tidegauge:rate:{name}:{rate}:{size}"], [_interval(rate), size, cost])
     if answer is None:
         return None
@@ -148,7 +148,7 @@ class _Outage:
         self._retry_at = now + RETRY_SECONDS
         if now >= self._log_at:
             self._log_at = now + LOG_EVERY_SECONDS
-            # The type only: the message about an invalid URL may quote its password.
+            # Only the type, because the message about an invalid URL may quote its password.
             reason = type(error).__name__ if isinstance(error, ValueError) else error
             logger.warning("redis is unavailable, so requests are not rate limited: %s", reason)
 
@@ -158,7 +158,7 @@ _outage = _Outage()
 
 @dataclass
 class _TokenBatch:
-    """latest: the answer of Redis. until: on the monotonic clock. left: what remains after each of its requests."""
+    """latest: Redis's answer. until: its end, on the monotonic clock. left: `remaining` after each of its requests."""
 
     latest: Verdict
     until: float
@@ -169,10 +169,10 @@ _batches: dict[tuple[str, int, int | None], _TokenBatch] = {}
 
 
 def take_batched(name: str, rate: int, burst: int | None = None) -> Verdict | None:
-    """Take one request as `take` does, from the batch that this process holds or from the bucket.
+    """Take one request as `take` does, from the batch that this process holds, or else from the bucket.
 
-    A busy client's requests are fetched from Redis in token batches, so that most cost no round trip. A batch is what
-    the bucket regains in 20 ms and is valid for as long, so in any t seconds no more than
+    A busy client's requests are taken from Redis in token batches, so that most cost no round trip. A batch is what the
+    bucket regains in 20 ms, and it is valid for 20 ms, so in any t seconds no more than
     burst + rate * (t + 0.02) / 60 requests are allowed, over all processes. Rates below 6,000 per minute, and buckets
     that are less than half full, are counted one by one.
     """
@@ -193,7 +193,7 @@ def _has_plenty(verdict: Verdict) -> bool:
 
 
 def _fetch(name: str, rate: int, burst: int | None, cost: int) -> Verdict | None:
-    # Read the clock before Redis is asked, so that the batch does not outlive its 20 ms.
+    # Read the clock before asking Redis, so that the batch does not outlive its 20 ms.
     until = time.monotonic() + BATCH_SECONDS
     verdict = take(name, rate, burst, cost=cost)
     if verdict is not None and not verdict.is_allowed and cost > 1:

@@ -1,4 +1,4 @@
-"""The names that a key may be restricted to. The rooms that have them say how they are listed, when they are loaded."""
+"""The names that an API key may be restricted to. Apps register how to list them, so that this one imports none."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ _listed: dict[str, Names] = {}
 
 
 def register(kind: str, names: Names) -> None:
-    """Say what lists the names of a kind. kind: "states" or "saved queries"."""
+    """Register a function that lists the names of a kind. kind: "states" or "saved queries"."""
     _listed[kind] = names
 
 

@@ -10,7 +10,7 @@ REVOKED = "Requests with this key and its tokens are refused from then on; event
 
 
 def revocation(keys: Sequence[ApiKey], *, cancel_url: str, hidden: Sequence[tuple[str, str]] = ()) -> Confirmation:
-    """Return the page that says who uses the keys. A key that is rotated or revoked meanwhile is looked at again."""
+    """Return the page that says who uses the keys. It is shown again if a key was rotated or revoked meanwhile."""
     return Confirmation(
         title=f"Revoke {keys[0]}?" if len(keys) == 1 else f"Revoke {len(keys)} API keys?",
         button="Revoke",
@@ -32,5 +32,5 @@ def _last_used(key: ApiKey) -> str:
 
 
 def _secret_of(key: ApiKey) -> str:
-    """Return which secret a key has, without the secret."""
+    """Return a text that identifies the key's secret without revealing it."""
     return f"of {(key.rotated_at or key.created_at).isoformat()}"

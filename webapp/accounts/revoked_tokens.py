@@ -1,7 +1,7 @@
-"""Revokes single tokens before they expire: a list that is read with the API key, so that checking it costs no query.
+"""Revokes single tokens before they expire. The list is read with the API key, so that checking it costs no query.
 
-A token's id begins with the prefix of its API key, which revokes its own tokens alone, whether or not it has made them:
-nothing is stored of a token until it is revoked.
+A token's id begins with the prefix of its API key, and an API key can revoke only ids with its own prefix. Whether the
+key has really made such a token is not checked, because nothing is stored about a token until it is revoked.
 """
 
 import re
@@ -21,34 +21,34 @@ from tidegauge.webapp.accounts.issuing import MOST_SECONDS
 from tidegauge.webapp.accounts.models import ApiKey, RevokedToken
 
 TOKEN_ID = re.compile(r"(?P<prefix>[0-9a-f]{8})-[0-9a-f]{16}")
-# A process reads those of an API key whenever it reads the key.
+# Limited, because a process reads all revoked tokens of an API key whenever it reads the key.
 MOST_REVOKED = 10_000
 
 
 class UnknownTokenError(APIException):
-    """No API key can have made a token of this id, or not this one."""
+    """No API key can have made a token with this id, or another API key did."""
 
     status_code = 404
 
 
 class TooManyRevokedError(APIException):
-    """The API key has as many revoked tokens that have not expired as it may: end all of its tokens instead."""
+    """The API key has too many revoked tokens that have not expired. End all of its tokens instead."""
 
     status_code = 409
 
 
 def revoke_token(token_id: str, *, by: ApiKey | User | None, of: ApiKey | None = None) -> None:
-    """Refuse a token from now on; other processes within TIDEGAUGE_API_KEY_CACHE_SECONDS. Repeating it changes nothing.
+    """Refuse a token from now on, in other processes within TIDEGAUGE_API_KEY_CACHE_SECONDS. Idempotent.
 
-    of: the API key that made it, if that is known; an API key revokes its own tokens. Raises UnknownTokenError,
+    of: the API key that made it, if that is known; an API key revokes only its own tokens. Raises UnknownTokenError,
     TooManyRevokedError.
     """
     key, expected = _key_of(token_id), by if isinstance(by, ApiKey) else of
     if key is None or expected not in (None, key):
-        raise UnknownTokenError(f"token {token_id[:40]!r} is of no API key, or of another one")
+        raise UnknownTokenError(f"token {token_id[:40]!r} belongs to no API key, or to another one")
     now = timezone.now()
     with transaction.atomic():
-        # One after the other, so that the count holds.
+        # Lock the key, so that two revocations at once cannot both see a count below the limit.
         ApiKey.objects.select_for_update(of=("self",)).get(pk=key.pk)
         forget_expired()
         if RevokedToken.objects.filter(prefix=key.prefix).count() >= MOST_REVOKED:
@@ -56,7 +56,7 @@ def revoke_token(token_id: str, *, by: ApiKey | User | None, of: ApiKey | None =
                 f"{key} has {MOST_REVOKED} revoked tokens that have not expired; rotate it without a grace period, or "
                 "revoke it, which ends all of its tokens"
             )
-        # When it expires is known to the token alone.
+        # The latest possible time, because only the token itself says when it expires.
         expires_at = now + timedelta(seconds=MOST_SECONDS) + tokens.CLOCK_SKEW
         row = {"prefix": key.prefix, "expires_at": expires_at}
         if RevokedToken.objects.get_or_create(id=token_id, defaults=row)[1]:
@@ -65,7 +65,7 @@ def revoke_token(token_id: str, *, by: ApiKey | User | None, of: ApiKey | None =
 
 
 def id_of(text: str) -> str:
-    """Return the id of a token, which may be given as its id. The signature is not checked. Empty if it has none."""
+    """Return the id of a token. text: the token, or already its id. Empty if it has none. Ignores the signature."""
     if not tokens.is_token(text):
         return text
     try:
@@ -84,7 +84,7 @@ def find_key(prefix: str) -> ApiKey | None:
 
 
 def forget_expired() -> None:
-    """Delete the rows of tokens that have expired. Part of the schedule."""
+    """Delete the rows of tokens that have expired. Runs on the schedule, and before each revocation."""
     RevokedToken.objects.filter(expires_at__lt=timezone.now()).delete()
 
 

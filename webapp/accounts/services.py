@@ -20,8 +20,8 @@ from tidegauge.webapp.accounts.permissions import missing_to_give
 # The actor of management commands in the audit log.
 SHELL = "the command line"
 
-# The three groups of users; each may do what the one before it may. Every signed-in user may view the dashboard and
-# read the API without a group. The admin also requires staff status.
+# The three groups of users; each may do everything that the one before it may. Every signed-in user may view the
+# dashboard and read the API without a group. The admin also requires staff status.
 VIEWER = {
     "states": [
         "view_pipeline", "view_state", "view_batch", "view_deadletter", "view_maintenancerun", "view_pipelinelimits",
@@ -70,7 +70,7 @@ GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 
 
 class KeyRevokedError(ValueError):
-    """A revoked API key cannot be used again; create another one."""
+    """The API key is revoked and cannot be rotated; create another one."""
 
 
 class ScopeNotGivenError(ValueError):
@@ -108,7 +108,7 @@ def create_api_key(
 
 
 def rotate_api_key(key: ApiKey, grace: timedelta = GRACE, by: User | None = None) -> str:
-    """Give a key a new secret and return `tmk_<prefix>_<secret>`. Only the last secret stays valid, for `grace`.
+    """Give a key a new secret and return `tmk_<prefix>_<secret>`. The secret before it stays valid for `grace`.
 
     Raises KeyRevokedError, KeyOptionError for a negative grace, and ScopeNotGivenError, because whoever rotates a key
     gets its secret and with it what its scopes allow.
@@ -163,7 +163,7 @@ def _target(key: ApiKey) -> str:
 
 
 def rename_in_key_scopes(conn: psycopg.Connection, *, old: str, new: str) -> None:
-    """Let those that are restricted to a state keep it under its new name, in the caller's transaction."""
+    """Rename a state in all key scopes that name it, in the caller's transaction."""
     for model in (ApiKey, Restriction):
         table = sql.Identifier(model._meta.db_table)
         conn.execute(
@@ -177,7 +177,7 @@ def _actor(user: User | None) -> str:
 
 
 def _options(key: ApiKey) -> dict[str, Any]:
-    """Return the options that were given."""
+    """Return the options that were set, for the audit log."""
     expires_at = key.expires_at and key.expires_at.isoformat()
     options = {name: getattr(key, name) for name in ("states", "key_prefix", "queries", "rate", "burst")}
     return (

@@ -1,9 +1,9 @@
-"""Signing in with a password: guessing is limited, nobody is locked out by others, and the audit log has each sign-in.
+"""Sign-in with a password: limits guessing, locks nobody out because of others, and records sign-ins in the audit log.
 
-Wrong passwords count by address and user name together, so clients that share an address do not block each other. A
-name that is guessed from everywhere has a limit of its own; an address that has hardly guessed it may still try, and a
-browser that has signed in as this user before (the cookie DEVICE_COOKIE) counts by itself and is never blocked by
-others. After twice the guesses of a minute, a limit refills at a slower rate. See docs/adr/access.md.
+Wrong passwords are counted by address and user name together, so clients that share an address do not block each other.
+Guesses of one name from all addresses have a limit of their own; an address with few wrong passwords for the name may
+still try. A browser in which this user has signed in before (the cookie DEVICE_COOKIE) has its own count, so others
+never block it. After twice the guesses of a minute, a limit refills more slowly. See docs/adr/access.md.
 """
 
 import secrets
@@ -33,14 +33,14 @@ DEVICE_COOKIE = "tidegauge_device"
 DEVICE_AGE = timedelta(days=180)
 SALT = "tidegauge.webapp.accounts.sign_in"
 
-# Guesses of a name from everywhere, in multiples of those of one address.
+# Allowed guesses of a name from all addresses together, as a multiple of those from one address.
 EVERYWHERE = 10
-# Wrong passwords of an address for a name that is guessed from everywhere: a person's own mistakes.
+# Wrong passwords that an address may send for a name that is guessed from elsewhere, because people make mistakes.
 OWN_MISTAKES = 3
 
 
 class PasswordBackend(ModelBackend):
-    """Authenticates by password, and refuses to check one where too many were wrong."""
+    """Authenticates by password, and refuses to check one after too many wrong ones."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more
@@ -56,12 +56,12 @@ class PasswordBackend(ModelBackend):
             request.is_password_checked = True  # type: ignore[attr-defined]
             user = super().authenticate(request, username, password, **more)
         if user is None:
-            raise PermissionDenied  # ends the authentication, which would check the password a second time
+            raise PermissionDenied  # because the next backend would check the password a second time
         return user
 
 
 class _Attempts:
-    """The wrong passwords that count for one sign-in: of a device, or of an address and of everywhere."""
+    """The counts of wrong passwords that limit one sign-in: its device's, or its address's and its user name's."""
 
     def __init__(self, request: HttpRequest, name: str) -> None:
         self._user = _digest(name)
@@ -75,7 +75,7 @@ class _Attempts:
         return _are_allowed(here) and (_are_allowed(self._everywhere(cost=0)) or _used(here[-1]) < OWN_MISTAKES)
 
     def count(self) -> bool:
-        """Count a wrong password. Returns whether the address has sent only so many that each can be recorded."""
+        """Count a wrong password. Returns whether to record it; not after too many of its address."""
         if self._device:
             self._of_device(cost=1)
         else:
@@ -107,7 +107,7 @@ class _Attempts:
 
 
 def _take_both(name: str, times: int, cost: int) -> list[Verdict | None]:
-    """Take from the bucket of a minute, and from one twice as large that refills `times` a minute."""
+    """Take from the bucket of one minute, and from one twice as large that refills by `times` requests a minute."""
     rate = settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE * times
     slow = take(f"wrong_password:slow:{name}", min(rate, times), 2 * rate, cost=cost)
     return [take(f"wrong_password:{name}", rate, cost=cost), slow]
@@ -122,7 +122,7 @@ def _used(verdict: Verdict | None) -> int:
 
 
 class KnownDevices:
-    """Middleware. Gives a browser in which a user has signed in the cookie that says so."""
+    """Middleware. Sets DEVICE_COOKIE in a browser when a user signs in."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -140,7 +140,7 @@ class KnownDevices:
 
 
 def _known_device(request: HttpRequest, user: str) -> str:
-    """Return the number of a browser in which this user has signed in before; empty if it is another one."""
+    """Return the id of the browser if this user has signed in in it before, otherwise an empty string."""
     try:
         signed_in, device = signing.loads(request.COOKIES.get(DEVICE_COOKIE, ""), salt=SALT, max_age=DEVICE_AGE)
     except (signing.BadSignature, ValueError, TypeError):
@@ -169,8 +169,8 @@ def record_failed_sign_in(credentials: dict[str, Any], request: HttpRequest | No
     if request is not None:
         is_checked = getattr(request, "is_password_checked", True)
         if not is_checked or not _Attempts(request, name).count():
-            return  # otherwise guessing passwords could fill the table
-    # An unknown name is not recorded: it may be a password typed into the wrong field.
+            return  # not recorded, because guessing passwords could fill the table
+    # An unknown name is not recorded, because it may be a password typed into the wrong field.
     known = "\0" not in name and users.objects.filter(**{users.USERNAME_FIELD: name}).exists()
     target = f"user {name}" if known else "an unknown user"
     record("user.failed_sign_in", target, by=NOBODY, **_address_detail(request))

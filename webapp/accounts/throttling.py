@@ -1,7 +1,7 @@
 """Who is limited: API keys, users, and addresses that send wrong keys.
 
 A rate limit counts by API key, else by user, else by the client's address. Several clients may share an address, such
-as all behind a proxy of which the settings do not know: a valid API key is never refused for the wrong ones of others.
+as those behind a proxy that is not in the settings, so a valid API key is never refused because of others' wrong keys.
 """
 
 from hashlib import sha256
@@ -50,10 +50,10 @@ def _take(request: Request) -> tuple[str, Verdict | None]:
 
 
 def _take_of_key(key: ApiKey) -> tuple[str, Verdict | None]:
-    """A token with a rate of its own takes from its own bucket first, then from that of its API key."""
+    """Take from the bucket of a token, if it has a rate of its own, and then from that of its API key."""
     token, own = key.token, None
     if token is not None and token.rate is not None:
-        # The caller's name for its user may be personal, and long.
+        # Hashed, because the program's name for its user may be personal data, and long.
         caller = sha256(token.caller.encode()).hexdigest()[:24]
         own = take_batched(f"token:{key.prefix}:{caller}", token.rate, token.burst)
         if own is not None and not own.is_allowed:
@@ -65,12 +65,12 @@ def _take_of_key(key: ApiKey) -> tuple[str, Verdict | None]:
 
 
 def client_address(request: HttpRequest | Request) -> str:
-    """Return the client's address, behind a proxy the forwarded one (NUM_PROXIES); empty if unknown."""
+    """Return the client's address, or behind a proxy the forwarded address (NUM_PROXIES); empty if unknown."""
     return (BaseThrottle().get_ident(cast(Request, request)) or "")[:64]
 
 
 def client_network(request: HttpRequest | Request) -> str:
-    """Return the addresses that one subscriber usually has: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the network that one subscriber usually has: an IPv4 address, or the /64 network of an IPv6 address."""
     text = client_address(request)
     try:
         address = ip_address(text)

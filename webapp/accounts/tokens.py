@@ -1,11 +1,11 @@
-"""Short-lived tokens: a JWT that a program makes with its API key for one that must not have the key, such as a page.
+"""Short-lived tokens: a JWT that a program gets with its API key for a client that must not have it, such as a page.
 
-A token reads, within restrictions that are never wider than its key's. It is signed with the digest of the key's secret
-and with SECRET_KEY, so it ends with that secret: when the key is revoked or expires, or when the grace period after a
-rotation ends; or when the token itself is revoked. See docs/adr/access.md.
+A token may only read, within restrictions that are never wider than its key's. It is signed with the digest of the
+key's secret and with SECRET_KEY, so it is valid no longer than that secret: until the key is revoked or expires, or the
+grace period after a rotation ends. A token can also be revoked itself. See docs/adr/access.md.
 
-The signature of a token is checked once per process; its key, with the key's revoked tokens, costs one query per key
-and process every TIDEGAUGE_API_KEY_CACHE_SECONDS, however many tokens it has.
+The signature of a token is checked once per process. Its key is read with all of its revoked tokens, which costs one
+query per key and process every TIDEGAUGE_API_KEY_CACHE_SECONDS, however many tokens the key has.
 """
 
 import copy
@@ -27,44 +27,44 @@ from rest_framework.exceptions import AuthenticationFailed
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.models import ApiKey, Token
 
-# The only one that is accepted, whatever the header of a token says.
+# The only accepted algorithm; the header of a token does not choose it, because clients write that header.
 ALGORITHM = "HS256"
 AUDIENCE = "tidegauge:read"
-# Of tokens that are restricted to saved queries: servers of versions that do not know the claim refuse them.
+# The audience of tokens with `queries`, so that servers of older versions, which ignore that claim, refuse them.
 OF_QUERIES = "tidegauge:queries"
 REQUIRED = ["iss", "aud", "iat", "nbf", "exp", "jti", "states", "key_prefix"]
 
 # How far the clocks of two servers may differ.
 CLOCK_SKEW = timedelta(seconds=5)
 
-# Of PyJWT's three parts; an API key has no dot.
+# A JWT has three parts with dots between them; an API key has no dot.
 FORM = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 KEY_ID = re.compile(r"[0-9a-f]{8}")
 
-# About one kilobyte each, at most 8 (issuing.py).
+# An entry takes about 1 kB, and at most 8 kB (issuing.py).
 MAX_CACHED = 10_000
 
 Find = Callable[[str], ApiKey | None]
 
 
 class RefusedTokenError(AuthenticationFailed):
-    """A token that an API key has made, and that is not valid: expired, revoked, or for another installation."""
+    """A token that an API key has made but that is not valid: expired, revoked, or for another installation."""
 
 
 def is_token(text: str) -> bool:
-    """Return whether a text has the form of a token; API keys have another."""
+    """Return whether a text has the form of a token and not of an API key."""
     return text.count(".") == 2
 
 
 def needs_query(digest: bytes, text: str) -> bool:
-    """Return whether checking a token needs a query: none of its API key's tokens has been used in this process."""
+    """Return whether checking a token needs a query, because this process has used no token of its API key yet."""
     return digest not in _checked and key_id(text) not in _keys
 
 
 def verified(digest: bytes, text: str, find: Find) -> ApiKey | None:
     """Return a token's API key, restricted to what the token allows; None if no valid API key has made it.
 
-    digest: of the text. find: reads a valid API key by its prefix. Raises RefusedTokenError.
+    digest: the digest of the text. find: reads a valid API key by its prefix. Raises RefusedTokenError.
     """
     checked = _checked.get(digest)
     key = _fresh_key(key_id(text) if checked is None else checked.prefix, find)
@@ -88,12 +88,12 @@ def known(digest: bytes) -> ApiKey | None:
 
 
 def signing_key(secret_sha512: bytes | memoryview) -> bytes:
-    """Return the key of the HMAC. It needs both SECRET_KEY, which no backup of the database has, and the digest."""
+    """Return the key of the HMAC. It is made of the digest and SECRET_KEY, because backups contain only the digest."""
     return hmac.digest(settings.SECRET_KEY.encode(), b"tidegauge token\0" + bytes(secret_sha512), "sha512")
 
 
 def begins_with(longer: Sequence[Any], shorter: Sequence[Any]) -> bool:
-    # As JSON, because 1 == True and 1 == 1.0 in Python, and they are different keys.
+    # As JSON, because 1 == True and 1 == 1.0 in Python, but they are different keys.
     return [json.dumps(part) for part in longer[: len(shorter)]] == [json.dumps(part) for part in shorter]
 
 
@@ -110,9 +110,9 @@ def clear_cache() -> None:
 
 @dataclass(slots=True)
 class _CheckedToken:
-    """A token with a valid signature. signed_by: the digest of the secret whose signature it is.
+    """A token with a valid signature. signed_by: the digest of the secret that it was signed with.
 
-    last: the API key as it was read last, and the same with the token's restrictions.
+    last: the API key as read last, and its copy with the token's restrictions.
     """
 
     prefix: str
@@ -121,14 +121,14 @@ class _CheckedToken:
     last: tuple[ApiKey, ApiKey | None] | None = None
 
     def restricted(self, key: ApiKey) -> ApiKey | None:
-        """Return the key with the token's restrictions; None once the token is not the key's any more."""
+        """Return the key with the token's restrictions; None if the key or its secret is no longer valid."""
         now = timezone.now()
         if self.token.expires_at + CLOCK_SKEW <= now:
-            raise RefusedTokenError("this token has expired; have another one made by its API key")
+            raise RefusedTokenError("this token has expired; request a new one with its API key")
         if key.is_expired(now) or self.signed_by not in _valid_secrets(key, now):
             return None
         if self.token.id in key.revoked_tokens:
-            raise RefusedTokenError("this token was revoked; have another one made by its API key")
+            raise RefusedTokenError("this token was revoked; request a new one with its API key")
         last = self.last
         if last is None or last[0] is not key:
             last = self.last = (key, _restricted(key, self.token))
@@ -141,14 +141,15 @@ class _CachedKey:
     key: ApiKey
 
 
-# By prefix, as many as there are keys; and by digest of the whole token, the oldest first.
+# `_keys` is by prefix, and needs no limit, because only existing keys get into it. `_checked` is by digest of the whole
+# token, the oldest first.
 _keys: dict[str, _CachedKey] = {}
 _checked: dict[bytes, _CheckedToken] = {}
 _checked_lock = threading.Lock()
 
 
 def key_id(text: str) -> str:
-    """Return the prefix of the API key that a token claims to be of; empty if it is malformed."""
+    """Return the prefix of the API key that a token claims to belong to; empty if it is malformed."""
     if FORM.fullmatch(text) is None:
         return ""
     try:
@@ -179,7 +180,7 @@ def _check(text: str, key: ApiKey) -> _CheckedToken | None:
         except (jwt.InvalidAlgorithmError, jwt.DecodeError):
             return None
         except jwt.ExpiredSignatureError:
-            raise RefusedTokenError("this token has expired; have another one made by its API key") from None
+            raise RefusedTokenError("this token has expired; request a new one with its API key") from None
         except jwt.InvalidTokenError as error:
             raise RefusedTokenError(f"this token is not valid here: {error}") from None
         return _CheckedToken(key.prefix, _token(claims), secret_sha512)
@@ -218,9 +219,9 @@ def _token(claims: dict[str, Any]) -> Token:
 
 
 def _restricted(key: ApiKey, token: Token) -> ApiKey | None:
-    """Return a copy of the key, not to be saved, with what both it and the token allow; None if that is nothing.
+    """Return a copy of the key that allows what both key and token allow; None if that is nothing. Never save the copy.
 
-    The key may have been restricted further since it made the token.
+    Both count, because the key may have been restricted further since it made the token.
     """
     restricted = copy.copy(key)
     restricted.token = token
@@ -234,7 +235,7 @@ def _restricted(key: ApiKey, token: Token) -> ApiKey | None:
 
 
 def _in_both(names: list[str], others: list[str]) -> list[str] | None:
-    """Return the names in both lists, of which an empty one stands for all names. None: there are none."""
+    """Return the names in both lists; an empty list stands for all names. None if they have no name in common."""
     if not names or not others:
         return names or others
     return [name for name in names if name in others] or None

@@ -1,8 +1,8 @@
 """Usage of API keys: requests, keys looked up, bytes and refusals, by hour and state.
 
 Requests are counted in memory. A thread of each process adds the counts to the table, in one statement every
-TIDEGAUGE_USAGE_FLUSH_SECONDS and when the process ends, so a process that is killed loses at most what it has counted
-since. Requests of a token count for its API key; those of sessions are not counted.
+TIDEGAUGE_USAGE_FLUSH_SECONDS and when the process ends, so a killed process loses only what it has counted since the
+last flush. Requests with a token count for its API key; requests with a session are not counted.
 """
 
 import logging
@@ -30,7 +30,7 @@ REFUSALS = frozenset({403, 429})
 STATES = "/api/v1/states/"
 HOUR_SECONDS = 3_600
 
-# Of one process between two flushes; what would be more is not counted.
+# The most rows of one process between two flushes, to limit its memory; further ones are not counted.
 MAX_ROWS = 20_000
 
 FIGURES = ("requests", "keys", "bytes", "refusals")
@@ -56,7 +56,7 @@ Row = tuple[int, str, str]
 
 _lock = threading.Lock()
 _counts: dict[Row, list[int]] = {}
-# Names that a request has been answered for, so as many as there are states.
+# Names that a request has been answered for, so there are at most as many as states.
 _known_states: set[str] = set()
 
 
@@ -64,14 +64,14 @@ def observe(request: HttpRequest, status: int, keys_of: Mapping[str, int], sent:
     """Count an answered request of the API, if it has an API key. keys_of: keys looked up by state. sent: bytes."""
     match = request.resolver_match
     name = match.kwargs.get("name", "") if match and request.path_info.startswith(STATES) else ""
-    # OPTIONS is answered for every name, and asks for no state.
+    # OPTIONS does not count for a state, because it is answered for any name, even of no state.
     observe_state(request, status, "" if request.method == "OPTIONS" else name, keys_of, sent)
 
 
 def observe_state(
     request: Any, status: int, name: str, keys_of: Mapping[str, int] | None = None, sent: int = 0
 ) -> None:
-    """Count a request as `observe` does. name: the state that it asks for, if `keys_of` is empty; "" for none."""
+    """Count a request as `observe` does. name: the requested state, used if `keys_of` is empty; "" for none."""
     key = getattr(request, "auth", None)
     if isinstance(key, ApiKey):
         counted = keys_of or {_counted_state(name, status, key): 0}
@@ -79,7 +79,7 @@ def observe_state(
 
 
 def count(prefix: str, keys_of: Mapping[str, int], sent: int, *, requests: int = 1, refused: bool = False) -> None:
-    """Count a request for each state that it reads, and an equal share of its bytes. A state of "" is none of them."""
+    """Count a request for each state that it reads, with an equal share of its bytes. "" stands for no state."""
     if not settings.TIDEGAUGE_USAGE_FLUSH_SECONDS:
         return
     hour, share, rest = int(time.time()) // HOUR_SECONDS, *divmod(sent, len(keys_of))
@@ -99,7 +99,7 @@ def count(prefix: str, keys_of: Mapping[str, int], sent: int, *, requests: int =
 
 
 def flush() -> None:
-    """Add what was counted to the table. If the database is unavailable, keep it for the next time."""
+    """Add the counts to the table. If the database is unavailable, keep them for the next flush."""
     global _counts
     with _lock:
         counts, _counts = _counts, {}
@@ -123,7 +123,7 @@ def forget_old() -> None:
 
 
 def since(hours: int, *, prefix: str = "", state: str = "") -> QuerySet[UsageHour]:
-    """Return the rows of the last hours, the newest first. prefix, state: of one API key, of one state."""
+    """Return the rows of the last hours, the newest first. prefix, state: only those of one API key or one state."""
     wanted = {name: word for name, word in {"prefix": prefix, "state": state}.items() if word}
     return UsageHour.objects.filter(hour__gt=timezone.now() - timedelta(hours=hours), **wanted)
 
@@ -136,12 +136,13 @@ def _counted_state(name: str, status: int, key: ApiKey) -> str:
     if name and status < 400:
         _known_states.add(name)
         return name
-    # Clients could invent names without end; and a row must not reveal which states exist outside of a key scope.
+    # Only known names, because clients could invent any number of them; and only those within the key scope, because a
+    # row must not reveal which other states exist.
     return name if name in _known_states and not key.key_prefix and KeyScope.of(key).sees(name) else ""
 
 
 def _add(counts: Mapping[Row, list[int]]) -> None:
-    # In the order of the unique index, so that two processes cannot deadlock.
+    # Sorted, so that two processes lock rows in the same order and cannot deadlock.
     rows = [
         (datetime.fromtimestamp(hour * HOUR_SECONDS, UTC), prefix, state, *figures)
         for (hour, prefix, state), figures in sorted(counts.items())
@@ -161,7 +162,7 @@ def _put_back(counts: dict[Row, list[int]]) -> None:
 
 
 class _Flusher:
-    """The thread that flushes, from the first request that the process counts."""
+    """The thread that flushes. It starts with the first request that the process counts."""
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
@@ -175,11 +176,11 @@ class _Flusher:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
                 self._thread.start()
-                # Not atexit: a server's worker, which multiprocessing has forked, ends without it.
+                # Not atexit, because a server's worker that multiprocessing has forked ends without running it.
                 Finalize(None, self.end, exitpriority=10)
 
     def end(self) -> None:
-        """Flush once more, and wait for it; the server has answered its last request."""
+        """Flush once more, and wait for it. Called after the server has answered its last request."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS / 1000)
@@ -193,7 +194,7 @@ class _Flusher:
             except Exception:
                 logger.exception("usage of API keys was not stored")
             finally:
-                # Between two flushes the thread needs none of the database's connections.
+                # Closed, because the thread would hold one of the database's connections until the next flush.
                 connection.close()
 
 

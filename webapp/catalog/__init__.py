@@ -1,1 +1,1 @@
-"""What exists: pipelines, states, batches, runs and members, who sees which, and the verdict on each. It only reads."""
+"""Reads pipelines, states, batches, runs and members; says who may see which, and gives the verdict on pipelines."""

@@ -10,7 +10,7 @@ from tidegauge.webapp.core import pooler
 
 class StatesConfig(AppConfig):
     name = "tidegauge.webapp.catalog"
-    label = "states"  # of its tables, permissions and pages in the admin
+    label = "states"  # tables, permissions and pages of the admin are named after it
     verbose_name = "Tidegauge"
 
     def ready(self) -> None:
@@ -22,15 +22,15 @@ class StatesConfig(AppConfig):
         restrictable.register("states", state_names)
         checks.register(https, checks.Tags.security)
         connection_created.connect(prepare)
-        # Once for all apps: by then their tables exist.
+        # Once for all apps, because the signal is sent after all migrations, when the tables of every app exist.
         post_migrate.connect(regrant, sender=self)
 
 
 def prepare(connection: Any, **_: Any) -> None:
-    """Set what the library relies on in each new connection of Django, whatever the role's own settings are."""
+    """Apply the settings that the library relies on to each new connection of Django, in place of the role's own."""
     try:
         pooler.prepare(connection.connection)
     except BaseException:
-        # Django would use it for the next request as it is.
+        # Closed, because Django would otherwise use the unprepared connection for the next request.
         connection.close()
         raise

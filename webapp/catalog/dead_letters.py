@@ -1,6 +1,7 @@
 """Queries for dead letters of committed batches: the newest ones, pages of older ones, and groups of the same reason.
 
-A group is a state, or the source, and a reason without what differs from letter to letter (REASON_PATTERN).
+A group has the letters of one state, or of the source, whose reasons are the same but for the parts that differ from
+letter to letter (REASON_PATTERN).
 """
 
 from collections.abc import Mapping
@@ -12,20 +13,20 @@ from tidegauge.state_backends.dead_letters.letters import HAS_PATTERN, REASON_PA
 from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.webapp.catalog.queries import PipelineStatus, fetch, pipeline_names
 
-# In a filter: the letters that no state has rejected. No state can have this name.
+# Selects, in a filter, the letters that no state has rejected. No state can have this name.
 SOURCE = "(source)"
 
-# Groups are made of the newest letters, of which 10,000 take about 0.1 s (November 2026, a busy machine).
+# Only the newest letters are grouped, because 10,000 take about 0.1 s (November 2026, a busy machine).
 GROUPED_LETTERS, MOST_GROUPS = 10_000, 100
 TREND_STEPS = 24
 
-# Of a raw record in pages, as text; an export has all of it.
+# Pages show this much of a raw record, as text; an export has all of it.
 RECORD_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True)
 class LetterFilter:
-    """state: a name, or SOURCE. reason: as groups have it. None: all."""
+    """state: a name, or SOURCE. reason: the pattern of a group. None: all."""
 
     state: str | None = None
     txid: int | None = None
@@ -38,9 +39,9 @@ class LetterFilter:
 
 @dataclass(frozen=True)
 class DeadLetterSummary:
-    """Input that could not be processed. state: the one that rejected it; empty if the source could not read it.
+    """Input that could not be processed. state: the state that rejected it; empty if the source could not read it.
 
-    line, record: None for a reader who may not view them. record: JSON, cut; None where none was kept.
+    line, record: None for a reader who may not view them. record: JSON, cut; also None if none was kept.
     """
 
     id: int
@@ -73,10 +74,10 @@ class DeadLetterPage:
 
 @dataclass(frozen=True)
 class LetterGroup:
-    """Letters with the same reason. share: of all that were grouped. trend: their number in each step of the time.
+    """Letters with the same reason. share: their share of all grouped letters. trend: their number in each time step.
 
-    replayable: those that can be replayed. waiting: those whose replay is requested. replayed: those counted since.
-    example: the newest one.
+    replayable: how many can be replayed. waiting: how many wait for a requested replay. replayed: how many were counted
+    by a replay. example: the newest one.
     """
 
     state: str
@@ -94,7 +95,7 @@ class LetterGroup:
 
 @dataclass(frozen=True)
 class LetterGroups:
-    """groups: the largest first. letters: how many were grouped, the newest. since, until: the time of each trend.
+    """groups: the largest first. letters: how many of the newest were grouped. since, until: the range of each trend.
 
     is_whole: whether there are no older letters and no further groups.
     """
@@ -170,7 +171,7 @@ SELECT {", ".join(f"l.{column}" for column in EXPORTED)} FROM tidegauge.dead_let
 WHERE {CHOSEN} ORDER BY l.txid DESC, l.id DESC LIMIT %(limit)s
 """  # noqa: S608  fixed texts
 
-# A reason that many letters share is made a pattern of once.
+# `patterns` reads each distinct reason once, so that a reason that many letters share is made a pattern only once.
 GROUPS = f"""
 WITH looked AS MATERIALIZED (
     SELECT l.id, l.state, l.reason, l.at, coalesce(l.replay_txid <= p.committed_txid, false) AS is_replayed,

@@ -1,7 +1,7 @@
 """How long the input of a pipeline may wait, and which share of its rows may be dead letters, before it is a problem.
 
-Operators set limits of single pipelines in the admin; the others have those of the settings. A process reads them once
-in LIMITS_SECONDS. Only processes that judge pipelines do: drivers judge none, and their role reads no table of Django.
+Operators set limits of single pipelines in the admin; other pipelines have the limits in the settings. A process reads
+them at most every LIMITS_SECONDS. Drivers do not judge pipelines, and their role may not read Django's tables.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LIMITS_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Limits:
-    """stale_seconds: the most that input may wait. rejected_share: of recent rows, 0 to 1. None: no limit."""
+    """stale_seconds: how long input may wait. rejected_share: allowed share of recent rows, 0 to 1. None: no limit."""
 
     stale_seconds: float | None
     rejected_share: float | None
@@ -33,6 +33,7 @@ def limits_of(pipeline: str) -> Limits:
 
 def rename_limits(*, old: str, new: str) -> None:
     with transaction.atomic():
+        # First, because `pipeline` is unique, and a deleted pipeline may have left limits under the new name.
         PipelineLimits.objects.filter(pipeline=new).delete()
         PipelineLimits.objects.filter(pipeline=old).update(pipeline=new)
     own_limits.clear()

@@ -8,7 +8,7 @@ from tidegauge.state_backends.errors import SynchronizerError
 from tidegauge.state_backends.synchronizer.membership import HEARTBEAT_SECONDS, Membership
 from tidegauge.webapp.catalog import readers
 
-# The list only informs operators: the process works without it and retries with the next heartbeat.
+# Ignored, because the list only informs operators: the process works without it, and the next heartbeat joins again.
 IGNORED_ERRORS = (psycopg.Error, SynchronizerError)
 
 

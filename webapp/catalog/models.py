@@ -14,7 +14,7 @@ from tidegauge.state_backends.schema.evolution import UNSAID
 
 
 def table(name: str) -> str:
-    """Return a db_table in the library's schema; Django has no setting for that, and leaves quoted names alone."""
+    """Return a db_table in the library's schema. It is quoted, because Django has no setting for a table's schema."""
     return f'"tidegauge"."{name}"'
 
 
@@ -113,7 +113,7 @@ class Driver(models.Model):
 
 
 class PipelineWish(models.Model):
-    """Whether a pipeline should be paused: services.py writes it, the driver follows it. Named as its table."""
+    """Whether a pipeline should be paused. services.py writes it, and the driver follows it. Named after its table."""
 
     pipeline = models.OneToOneField(
         Pipeline, models.DO_NOTHING, db_column="pipeline", primary_key=True, related_name="desired_state"
@@ -293,7 +293,7 @@ class MaintenanceRun(models.Model):
 
 
 class PipelineLimits(models.Model):
-    """Limits of one pipeline, in place of those of the settings where they are not None. See limits.py."""
+    """Limits of one pipeline. Those that are not None replace the limits in the settings. See limits.py."""
 
     pipeline = models.TextField(unique=True)
     stale_seconds = models.FloatField(null=True, blank=True)
@@ -308,7 +308,7 @@ class PipelineLimits(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """An `Idempotency-Key` that was sent, and the maintenance run that it has requested. See idempotency.py."""
+    """An `Idempotency-Key` that a client sent, and the maintenance run that it requested. See idempotency.py."""
 
     caller = models.TextField()
     key = models.TextField()

@@ -1,4 +1,4 @@
-"""Programs of one request of the API: a curl command, Python, JavaScript."""
+"""Programs that make one request to the API: a curl command, Python, JavaScript."""
 
 import json
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ if (!answer.ok) throw new Error(await answer.text());
 console.log({shown});
 """
 
-# JavaScript's numbers have no more digits.
+# The largest integer that JavaScript's numbers hold exactly; larger ones would be rounded.
 LARGEST_EXACT = 2**53 - 1
 
 
 class Server(NamedTuple):
-    """url: of the web process. key: the environment variable that has the API key."""
+    """url: the address of the web process. key: the environment variable that has the API key."""
 
     url: str
     key: str = "TIDEGAUGE_API_KEY"
@@ -59,7 +59,7 @@ def javascript(server: Server, url: str, shown: str, body: str = "") -> str:
 
 
 def in_javascript(body: Any) -> str:
-    """Return an expression of the JSON text."""
+    """Return a JavaScript expression whose value is the JSON text of `body`."""
     return f"JSON.stringify({as_json(body)})" if _is_exact(body) else as_json(as_json(body))
 
 

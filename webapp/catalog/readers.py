@@ -1,8 +1,8 @@
 """Readers of states, the database connections that they use, and the versions that their answers depend on.
 
-A reader is cached per process, so a lookup costs one query instead of a read of the catalog first. It is compared with
-the catalog at most once a second; a state that gained a measure shows it by then. While the version of a state stays
-the same, so do its rows as a reader of whole batches sees them, except for those that expire meanwhile.
+A reader is cached per process, so that a lookup costs one query and does not read the catalog first. A cached reader is
+compared with the catalog at most once a second, so a new measure shows after a second. While the version of a state
+stays the same, so do its rows as a reader of whole batches sees them, except for rows that expire meanwhile.
 """
 
 import logging
@@ -31,24 +31,24 @@ Answer = TypeVar("Answer")
 
 CHECK_SECONDS = 1.0
 
-# Whose definition of a state a reader has: the primary's, or a replica's by name.
+# The server whose definition of a state a reader has: the primary, or a replica by its name.
 PRIMARY = ""
 
-# No page should wait longer for a store outside the database.
+# The longest time that a page may wait for a store outside the database.
 BACKEND_TIMEOUT_SECONDS = 5.0
 
-# A row of the catalog gets another xmin with every change: of the definition, of the ttl, by a reprocess, a finding.
+# Every change of a catalog row changes its xmin: a new definition or ttl, a reprocess, a finding.
 CATALOG = "SELECT xmin::text, created_at FROM tidegauge.state WHERE name = %s"
 
 BATCH = ledger_sql(COMMITTED_BATCH + ", s.xmin::text, s.created_at, now()").as_bytes()
 
 
 class PrimaryOnlyError(Exception):
-    """What was asked for is not in the database, so a replica would combine its older ledger with newer rows."""
+    """The rows are outside the database, so a replica would combine its older ledger with newer rows."""
 
 
 class Planned:
-    """A connection whose statements PostgreSQL plans once; Django's are sent as text and planned each time."""
+    """A connection whose statements PostgreSQL plans once. Django's cursors would have them planned each time."""
 
     def __init__(self, conn: psycopg.Connection) -> None:
         self._conn = conn
@@ -58,7 +58,7 @@ class Planned:
 
 
 def connection() -> psycopg.Connection:
-    """Return this thread's psycopg connection, opened if need be. Its transactions are Django's."""
+    """Return this thread's psycopg connection, opened if needed. Django controls its transactions."""
     django_connection.ensure_connection()
     return cast(psycopg.Connection, django_connection.connection)
 
@@ -66,7 +66,8 @@ def connection() -> psycopg.Connection:
 def read(question: Callable[[psycopg.Connection], Answer]) -> Answer:
     """Return the answer to a question that changes nothing, asked again on a new connection if the old one was closed.
 
-    Connections are kept, and the database may restart. Asking twice costs less than a check before each question.
+    Connections are kept, and the database may restart meanwhile. Asking again after a failure costs less than checking
+    the connection before each question.
     """
     conn = connection()
     try:
@@ -81,7 +82,7 @@ def read(question: Callable[[psycopg.Connection], Answer]) -> Answer:
 def own_connection(work: str = "this work") -> psycopg.Connection:
     """Return a new connection in autocommit mode to the server itself, for work that outlives a transaction.
 
-    The caller closes it. work: for people. Raises NoSessionError where a connection pooler is in between.
+    The caller closes it. work: named in the error. Raises NoSessionError if the address leads to a connection pooler.
     """
     conn = psycopg.connect(**session_parameters(), autocommit=True)
     with _closed_on_error(conn):
@@ -92,13 +93,13 @@ def own_connection(work: str = "this work") -> psycopg.Connection:
 
 
 def check_session(work: str) -> None:
-    """Raise NoSessionError where `work` gets no session; nothing is checked while the database is unavailable."""
+    """Raise NoSessionError if `work` cannot get a session. Checks nothing while the database is unavailable."""
     with suppress(psycopg.Error):
         own_connection(work).close()
 
 
 def own_statements() -> psycopg.Connection:
-    """Return a new connection of one statement per transaction, which may be a pooler's. The caller closes it."""
+    """Return a new connection in autocommit mode, which may lead to a pooler. The caller closes it."""
     conn = psycopg.connect(**_plain_parameters(), autocommit=True)
     with _closed_on_error(conn):
         pooler.prepare(conn)
@@ -112,7 +113,7 @@ def session_parameters() -> dict[str, Any]:
 
 
 def _plain_parameters() -> dict[str, Any]:
-    # Django's cursors and type adapters are for its ORM.
+    # Without Django's cursors and type adapters, because they are made for its ORM.
     parameters = django_connection.get_connection_params()
     return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
 
@@ -132,7 +133,7 @@ def _planned(conn: psycopg.Connection) -> psycopg.Connection:
 
 @dataclass(frozen=True)
 class _CachedReader:
-    """version: of the state in the catalog. feeding: as of it. checked_at: on the monotonic clock."""
+    """version: the state's version in the catalog. feeding: as of that version. checked_at: on the monotonic clock."""
 
     reader: Reader
     feeding: Feeding
@@ -140,7 +141,7 @@ class _CachedReader:
     checked_at: float
 
 
-# By server and state: a replica may have an earlier definition.
+# By server and state, because a replica may have an earlier definition.
 _cached: dict[tuple[str, str], _CachedReader] = {}
 _feeding: dict[str, Feeding] = {}
 
@@ -151,7 +152,7 @@ def reader(conn: psycopg.Connection, name: str) -> Reader:
 
 
 def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple[Any, ...] | None]:
-    """Return the same with the catalog version that the reader was made for; the catalog may have changed since."""
+    """Return a reader, and the catalog version that it was made for; the catalog may have changed since."""
     now, place = time.monotonic(), (getattr(conn, "source", PRIMARY), name)
     held = _cached.get(place)
     if held is None or now - held.checked_at > CHECK_SECONDS:
@@ -164,14 +165,14 @@ def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple
 
 
 def feeding_of(name: str) -> Feeding:
-    """Return how far a state is fed, as of when its reader was made; fed where there is none yet."""
+    """Return how far a state was fed when its reader was made; without a reader it counts as fed."""
     return _feeding.get(name, Feeding())
 
 
 def external_sizes(specs: Iterable[StateSpec]) -> dict[str, tuple[int, int]]:
     """Return rows and bytes of each state whose rows are outside the database, by its name.
 
-    Rows are counted, with those that are removed or expired and not cleaned up yet; bytes are an estimate. A state
+    The count includes rows that were removed or have expired but are not cleaned up yet; bytes are an estimate. A state
     whose store does not answer is left out.
     """
     found = {}
@@ -180,13 +181,13 @@ def external_sizes(specs: Iterable[StateSpec]) -> dict[str, tuple[int, int]]:
             try:
                 found[spec.name] = BACKENDS[spec.backend].sizes(connection(), spec)
             except BackendUnavailable as error:
-                # The rest of the page does not need it.
+                # Only logged, because the rest of the page does not need the size.
                 logger.warning("no size of state %s: %s", spec.name, error)
     return found
 
 
 def limit_backend_calls() -> None:
-    """Bound calls of this process to stores outside the database: no page should wait longer than this."""
+    """Limit the time of this process's calls to stores outside the database to BACKEND_TIMEOUT_SECONDS."""
     for backend in BACKENDS.values():
         backend.timeout_seconds = BACKEND_TIMEOUT_SECONDS
 
@@ -217,7 +218,7 @@ def _checked(conn: psycopg.Connection, name: str, held: _CachedReader | None, no
 
 @dataclass(frozen=True)
 class BatchVersion:
-    """catalog: the version of the catalog's row. clock: a reader's now."""
+    """catalog: the version of the state's row in the catalog. clock: the time by which readers expire rows."""
 
     batch: CommittedBatch
     catalog: tuple[Any, ...]

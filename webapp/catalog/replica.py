@@ -1,7 +1,7 @@
-"""Replica: one streaming standby, its connections, and how it stands.
+"""Replica: one streaming standby, its connections, and its standing, which says whether it may answer.
 
-Its connections can change nothing. They are dropped at once when the server falls silent, so that a request that waits
-for an answer asks another server, and an answer that was given after a promotion is discarded.
+Its connections are read-only. They are closed at once when the server stops answering, so that a request that waits for
+it asks another server. An answer that the server gave after its promotion is discarded.
 """
 
 import logging
@@ -25,12 +25,12 @@ from tidegauge.webapp.catalog.standing import Facts, Standing, facts
 
 logger = logging.getLogger(__name__)
 
-# A server that neither answers nor refuses is lost after this.
+# A server that neither answers nor refuses for this long counts as lost.
 SILENT_SECONDS = 3.0
-# A check whose result is older than this is worth nothing: a round of checks takes less, even of silent servers.
+# A result older than this is ignored, because a round of checks takes less time even if servers do not answer.
 OUTDATED_SECONDS = 15.0
 
-# libpq's, for a host that vanishes.
+# Parameters of libpq, so that a host that vanishes is noticed within seconds.
 CLIENT: dict[str, Any] = {
     "connect_timeout": 2,
     "keepalives_idle": 2,
@@ -39,14 +39,14 @@ CLIENT: dict[str, Any] = {
     "tcp_user_timeout": 3_000,
 }
 DATABASE_GONE = (psycopg.OperationalError, psycopg.InterfaceError)
-# A standby cancels what keeps it from replaying the log.
+# Errors of statements that a standby cancels, because they keep it from replaying the log.
 CONFLICTS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 
 NOT_CHECKED = "it has not been checked yet"
 
 
 class PromotedError(Exception):
-    """The server gave its answer as a primary, while another one may be writing elsewhere."""
+    """The server answered as a primary, but another primary may be receiving the writes."""
 
 
 class ReplicaConnection(psycopg.Connection[Any]):
@@ -55,13 +55,13 @@ class ReplicaConnection(psycopg.Connection[Any]):
     source = PRIMARY
 
     def check_promotion(self) -> None:
-        # The server reports it before it says that a statement is done; no further question is needed.
+        # Needs no query, because the server reports the parameter before it reports that a statement is done.
         if self.info.parameter_status("in_hot_standby") == "off":
             raise PromotedError("it was promoted")
 
 
 class Replica:
-    """One standby. name: host and port. standing: as of the last check."""
+    """One standby. name: host and port. standing: the result of the last check."""
 
     def __init__(self, conninfo: str) -> None:
         given = conninfo_to_dict(conninfo)
@@ -94,7 +94,7 @@ class Replica:
             self._close_idle()
 
     def failed(self, error: Exception) -> None:
-        """Leave it out until the next check, if that is what an error of one request means."""
+        """Leave the replica out until the next check, if a request's error means that it is gone or was promoted."""
         logger.debug("replica %s is passed over: %s", self.name, type(error).__name__)
         if isinstance(error, PromotedError):
             self.stand(replace(self.standing, reason=str(error)))
@@ -103,7 +103,7 @@ class Replica:
 
     @contextmanager
     def lent(self) -> Iterator[ReplicaConnection]:
-        """Lend an idle connection, or open one. Raises PromotedError at the end, so that the answer is not used."""
+        """Lend an idle connection, or open one. Raises PromotedError at its end, so that the answer is not used."""
         try:
             conn = self._idle.pop()
         except IndexError:
@@ -124,7 +124,7 @@ class Replica:
         """Open a connection in autocommit mode. Close it with `close`."""
         ours = connection_options(
             timezone="UTC",
-            default_transaction_read_only="on",  # also after a promotion
+            default_transaction_read_only="on",  # explicitly, because a promoted server accepts writes
             statement_timeout=f"{settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS:d}",
         )
         conn = ReplicaConnection.connect(
@@ -141,13 +141,13 @@ class Replica:
         return conn
 
     def close(self, conn: ReplicaConnection) -> None:
-        # Under the lock, so that `cut` does not find the number of a file that is another's by then.
+        # Under the lock, because `cut` could otherwise use a file descriptor that has been reused by then.
         with self._lock:
             self._open.discard(conn)
             conn.close()
 
     def ask(self) -> Facts:
-        """Return what the server says of itself. Raises psycopg.Error, after SILENT_SECONDS if it says nothing."""
+        """Return what the server reports about itself. Raises psycopg.Error, without an answer after SILENT_SECONDS."""
         if self._asking is None or self._asking.closed:
             self._asking, self._identity = self.connect(), None
         with cut_if_silent(self.cut):
@@ -156,7 +156,7 @@ class Replica:
         return found
 
     def cut(self) -> None:
-        """End all connections at once, those that wait for an answer, too."""
+        """End all connections at once, including those that wait for an answer."""
         with self._lock:
             for conn in self._open:
                 shut_down(conn)
@@ -178,7 +178,7 @@ def cut_if_silent(cut: Callable[[], None]) -> Iterator[None]:
 
 
 def shut_down(conn: psycopg.Connection[Any]) -> None:
-    # Closing the file would not wake a thread that waits for it.
+    # The socket is shut down, because closing its file descriptor would not wake a thread that waits for an answer.
     with suppress(OSError, psycopg.Error), socket.socket(fileno=dup(conn.fileno())) as sock:
         sock.shutdown(socket.SHUT_RDWR)
 

@@ -1,10 +1,10 @@
 """Read replicas: streaming standbys that answer lookups, entries, histories and exports in place of the primary.
 
-A replica's answer carries the batch and epoch that the replica has, read in the same snapshot as the values, so it is
-as exact as the primary's and may be earlier. A thread checks every replica once a second; one that is lost, too far
-behind, promoted or no standby of this primary is left out, and comes back by itself. Whatever a replica cannot answer,
-another one or the primary is asked: a batch that it has not replayed, a query that it cancelled to replay the log, a
-state that it does not know yet. So a replica never refuses a request, it is only passed over.
+A replica's answer names the replica's batch and epoch, read in the same snapshot as the values, so it is as exact as
+the primary's, but may be earlier. A thread checks every replica once a second. A replica that is lost, too far behind,
+promoted or no standby of this primary is left out, and comes back by itself. If a replica cannot answer, another one or
+the primary is asked: for example if it has not replayed the batch, has cancelled the query to replay the log, or does
+not know the state yet. So a request never fails because of a replica.
 """
 
 import logging
@@ -54,7 +54,7 @@ class Replicas:
         self._was_checked, self._ended = threading.Event(), threading.Event()
 
     def usable(self) -> list[Replica]:
-        """Return the replicas that a request may ask, each time beginning with another one."""
+        """Return the replicas that a request may ask, starting with another one each time to spread the load."""
         if not self.all:
             return []
         self._start()
@@ -63,7 +63,7 @@ class Replicas:
         return (found[first:] + found[:first])[:TRIES]
 
     def standings(self) -> list[Standing]:
-        """Return how each replica stands; waits for the first check of this process."""
+        """Return the standing of each replica. Waits for the first check of this process."""
         if self.all:
             self._start()
             self._was_checked.wait(2 * SILENT_SECONDS)
@@ -94,13 +94,13 @@ class Replicas:
                 self._thread.start()
 
     def _run(self) -> None:
-        # A lag shorter than the interval cannot be told from none.
+        # A quarter of the allowed lag, because lags shorter than the interval cannot be measured.
         interval = min(CHECK_SECONDS, self._most_lag_seconds / 4)
         while not self._ended.is_set():
             try:
                 self.check()
             except Exception:
-                # Without checks every replica is left out after a while, so this must go on.
+                # The loop must continue, because without checks every replica is left out after a while.
                 logger.exception("the check of the replicas failed")
             self._ended.wait(interval)
 
@@ -108,6 +108,7 @@ class Replicas:
         try:
             self._positions.add(self._ask_primary())
         except PoolerError as error:
+            # Logged once per cause, because this is tried again every second.
             if str(error) != self._refusal:
                 logger.error("replicas cannot be compared with the primary: %s", error)
             self._refusal = str(error)
@@ -131,15 +132,15 @@ class Replicas:
         replica.stand(Standing(replica.name, reason, lag, found.asked_at))
 
 
-# Of this process; without addresses it does nothing.
+# The replicas of this process; without addresses it does nothing.
 configured = Replicas(settings.DATABASE_REPLICA_URLS, settings.TIDEGAUGE_REPLICA_MAX_LAG_SECONDS)
 
 
 def read(question: Question[Answer], on_primary: Callable[[], Answer] | None = None) -> Answer:
     """Return a replica's answer to a question that changes nothing, or the primary's.
 
-    on_primary: asks the primary, for a question that waits there; the default is `readers.read`. Every error of a
-    replica but that of the time limit is left to the next server to confirm, since the replica may be behind.
+    on_primary: asks the primary in place of `readers.read`, for a question that waits there. After an error of a
+    replica the next server is asked, because the replica may be behind, except after a statement's time limit.
     """
 
     def ask(replica: Replica) -> Answer:
@@ -172,7 +173,7 @@ def _first_answer(ask: Callable[[Replica], Answer], ask_primary: Callable[[], An
         try:
             answer = ask(replica)
         except psycopg.errors.QueryCanceled:
-            raise
+            raise  # the time limit: another server would take as long
         except readers.PrimaryOnlyError:
             break
         except Exception as error:

@@ -1,4 +1,4 @@
-"""A retention in words, and the units that people enter one in."""
+"""Writes a retention as text, and has the units in which people enter one."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ UNITS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
 
 def time_to_live(ttl: timedelta | None) -> str:
-    """Return a retention in words: 400 days, 1 day 12 hours, unlimited."""
+    """Return a retention as text: 400 days, 1 day 12 hours, unlimited."""
     if ttl is None:
         return "unlimited"
     left, words = ttl.total_seconds(), []

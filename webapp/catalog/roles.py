@@ -1,4 +1,4 @@
-"""The web application's tables, for the database roles, and their privileges after each `migrate`."""
+"""Tells the database roles which tables the web application has, and resets their privileges after `migrate`."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def django_tables() -> DjangoTables:
 
 
 def regrant(using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
-    """Reset what the roles may do with tables that a migration may have created, where the database has roles."""
+    """Reset the privileges of the database's roles, if it has any, because a migration may have created tables."""
     connection = connections[using]
     connection.ensure_connection()
     conn = connection.connection

@@ -21,13 +21,13 @@ class UnknownRunError(TidegaugeError):
 def runs(
     *, state: str = "", kind: str = "", status: str = "", limit: int = 50, states: Collection[str] = ()
 ) -> list[MaintenanceRun]:
-    """Return the newest runs; an empty word asks for all. states: of these alone; empty for all."""
+    """Return the newest runs; an empty argument does not filter. states: only runs of these; empty: of all."""
     wanted = {"state": state, "kind": kind, "status": status, "state__in": states}
     return list(MaintenanceRun.objects.filter(**{name: word for name, word in wanted.items() if word})[:limit])
 
 
 def page(*, before: int | None, limit: int, states: Collection[str] | None = None) -> list[MaintenanceRun]:
-    """Return the newest runs, or those asked for before the run `before`. states: of these alone; None for all."""
+    """Return the newest runs, or those older than the run `before`. states: only runs of these; None: of all."""
     wanted = MaintenanceRun.objects.all() if before is None else MaintenanceRun.objects.filter(id__lt=before)
     wanted = wanted if states is None else wanted.filter(state__in=states)
     return list(wanted.order_by("-id")[:limit])
@@ -39,7 +39,7 @@ def unfinished() -> list[MaintenanceRun]:
 
 
 def latest() -> list[MaintenanceRun]:
-    """Return the newest run of each state and kind that ended as it should."""
+    """Return the newest successful run of each state and kind."""
     done = MaintenanceRun.objects.filter(status=MaintenanceRun.Status.DONE)
     return list(done.order_by("state_id", "kind", "-id").distinct("state_id", "kind"))
 

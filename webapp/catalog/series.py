@@ -1,8 +1,8 @@
-"""Series: what a pipeline did over time, from its ledger, thinned by the database to a bounded number of points.
+"""Series: what a pipeline did over time, read from its ledger, and reduced by the database to a limited size.
 
-Time is divided into steps of a round length, the same for every request. The batches that were committed in one step
-are one point, at the time of the last of them. A pause between points is marked by a point without values, so that a
-chart shows a gap instead of a line.
+Time is divided into steps of a round length that start at the same times in every request. The batches that were
+committed in one step are one point, at the time of the last of them. A pause is marked by a point without values, so
+that a chart shows a gap instead of a line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.webapp.catalog.queries import fetch, pipeline_names
 
 DAY = 86_400
-# Each at least twice the one before it.
+# Seconds. Each is at least twice the one before it.
 STEPS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, DAY)
 
 # Points that are further apart than this many times their usual distance have a gap between them.
@@ -27,7 +27,7 @@ GAP_STEPS = 3
 # Spark's names of the parts of a batch, in the order in which they run.
 PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets", "commitBatch")
 
-# Of a whole batch, so a restricted caller does not see them.
+# Figures of a whole batch, so a restricted caller does not see them.
 OF_WHOLE_BATCHES = ("rows", "rows_per_second")
 
 
@@ -47,10 +47,10 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class PipelineSeries:
-    """epoch, txid: of the ledger, and its committed batch. times: of the points, in seconds since 1970.
+    """epoch, txid: the ledger's epoch and committed batch. times: those of the points, in seconds since 1970.
 
     series, phases: name to one number, or None, for each time. phases: average seconds of each part of a batch, by
-    Spark's names; empty where they are not shown.
+    Spark's names; empty for a restricted caller.
     """
 
     pipeline: str
@@ -85,7 +85,7 @@ def pipeline_series(name: str, asked: TimeRange) -> PipelineSeries:
 
 
 def with_gaps(points: Sequence[dict[str, Any]], step_seconds: int) -> list[dict[str, Any]]:
-    """Return the points, and one that has a time alone in each pause between them. Points have their time as `at`."""
+    """Return the points, with a further one that has only a time in each pause. Points have their time as `at`."""
     if len(points) < 3:
         return list(points)
     usual = median(after["at"] - before["at"] for before, after in pairwise(points))
@@ -103,18 +103,18 @@ FIGURES = (
     "event_age_seconds", "dead_letters", "late", "dropped", "replays",
 )  # fmt: skip
 
-# Of a range with more batches than this, every second one is read, every fourth and so on.
+# In a range with more batches than this, only every second one is read, or every fourth and so on.
 MOST_BATCHES = 5_000
 
 
 def _each(figure: str) -> str:
-    """SQL of a figure of the batches since the one that was read before, from its running total where some are not."""
+    """Return the SQL of a figure: of each batch, or if batches are skipped, the increase of its running total."""
     total = f"b.total_{figure}"
     return f"CASE WHEN s.stride = 1 THEN b.{figure} ELSE {total} - lag({total}) OVER (ORDER BY b.txid) END AS {figure}"
 
 
-# The ends of a range are found by halving, since times of commits rise with txids: the primary key is probed some 20
-# times for each, however many batches the ledger has, and no index on times slows commits.
+# The ends of a range are found by binary search, because times of commits rise with txids. That probes the primary key
+# some 20 times for each end, and needs no index on times, which would slow commits.
 SERIES = f"""
 WITH RECURSIVE ledger AS (
     SELECT p.name, p.epoch, p.committed_txid

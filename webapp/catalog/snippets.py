@@ -1,4 +1,4 @@
-"""The same question as a curl command, Python, JavaScript and SQL: for pages and documentation."""
+"""Writes a question as a curl command, Python, JavaScript and SQL, for pages and documentation."""
 
 from collections.abc import Mapping, Sequence
 from shlex import quote as in_shell
@@ -12,7 +12,7 @@ LANGUAGES = ("curl", "Python", "JavaScript", "SQL")
 
 
 class Snippets(dict[str, str]):
-    """Language to program. url, body: of the request that they make, SQL apart; body: JSON, empty for a GET."""
+    """Language to program. url, body: the request that all but the SQL make; body: JSON, empty for a GET."""
 
     def __init__(self, url: str, programs: Mapping[str, str], body: str = "") -> None:
         super().__init__(programs)
@@ -23,8 +23,8 @@ class Snippets(dict[str, str]):
 class Wanted(NamedTuple):
     """Which entries. order_by: a measure, `-` before it for descending order. limit: how many entries; 0: all.
 
-    prefix: the first parts of their keys, as in JSON. search: how a part of their keys begins. measures: of their
-    values; all if empty.
+    prefix: the first parts of their keys, as in JSON. search: how any part of their keys begins. measures: which
+    measures to return; empty: all.
     """
 
     order_by: str = ""
@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
 
     @property
     def _given(self) -> dict[str, Any]:
-        # Batch 0 is one; no limit is 0.
+        # A zero is left out, except for as_of, because 0 is a batch there; a limit of 0 is no limit.
         return {name: value for name, value in self._asdict().items() if value or (name, value) == ("as_of", 0)}
 
 
@@ -96,7 +96,7 @@ def one_key(server: Server, spec: StateSpec, key: Sequence[Any], measures: Seque
 
 
 def entries(server: Server, spec: StateSpec, wanted: Wanted) -> Snippets:
-    """List entries: those that meet the conditions, the first ones by a measure or by key."""
+    """List the entries that meet the conditions, ordered by a measure or by key."""
     url, parameters = server.address("states", spec.name, "entries"), wanted.parameters
     programs = {
         "curl": curl(server, url, parameters),
@@ -111,7 +111,7 @@ def entries(server: Server, spec: StateSpec, wanted: Wanted) -> Snippets:
 
 
 def groups(server: Server, spec: StateSpec, by: Sequence[str], wanted: Wanted) -> Snippets:
-    """Fold entries by key columns. wanted: which entries; its order and limit are those of the groups."""
+    """Group entries by key columns. wanted: which entries; its order and limit apply to the groups."""
     url, parameters = server.address("states", spec.name, "groups"), [("by", ",".join(by)), *wanted.parameters]
     programs = {
         "curl": curl(server, url, parameters),
@@ -139,7 +139,7 @@ def export(server: Server, spec: StateSpec, wanted: Wanted | None = None) -> Sni
 
 
 def saved_query(server: Server, name: str, values: Mapping[str, Any], version: int | None = None) -> Snippets:
-    """Run a saved query. values: of its parameters, as text, or lists of them."""
+    """Run a saved query. values: the values of its parameters, as text or lists of texts."""
     versioned = [] if version is None else ["versions", str(version)]
     url, parameters = server.address("queries", name, *versioned), _repeated(values)
     query = f"{name!r}" if version is None else f"{name!r}, version={version}"

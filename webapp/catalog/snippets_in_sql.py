@@ -1,6 +1,6 @@
-"""What a snippet asks, as SQL: of the live view of a state in the database, which shows the committed batch.
+"""Writes a snippet's question as SQL on the live view of a state, which shows the committed batch.
 
-There is none for an earlier batch and for states in other stores.
+There is no SQL for an earlier batch, or for states in other stores.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tidegauge.state_backends.reader.filters import IN, IS_NOT_NULL, IS_NULL, SQ
 
 
 def of_keys(spec: StateSpec, keys: Sequence[Sequence[Any]], measures: Sequence[str] = ()) -> dict[str, str]:
-    """Return language to program, which looks keys up."""
+    """Return the language and the program that looks keys up; empty for a state in another store."""
     return _sql(spec, measures, _is_one_of(spec, keys))
 
 
@@ -26,7 +26,7 @@ def of_entries(
     limit: int,
     measures: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Return language to program, which lists entries. The parameters: as of `Wanted` in snippets.py."""
+    """Return the language and the program that lists entries. The parameters are those of `Wanted` in snippets.py."""
     conditions = [_is(column, part) for column, part in zip(spec.key, prefix, strict=False)]
     conditions += [_begins(spec, search)] if search else []
     conditions += [_condition(spec, each) for each in check_where(spec, [Filter.parse(text) for text in where])]
@@ -51,7 +51,7 @@ def _begins(spec: StateSpec, text: str) -> sql.Composable:
 
 
 def _condition(spec: StateSpec, condition: Filter) -> sql.Composable:
-    # The API compares text by its bytes; so do key columns.
+    # COLLATE "C", because the API compares text by its bytes. Key columns are stored with that collation.
     is_other_text = isinstance(condition.value, str) and condition.column not in spec.key
     column = sql.SQL('{} COLLATE "C"' if is_other_text else "{}").format(sql.Identifier(condition.column))
     if condition.operator in (IS_NULL, IS_NOT_NULL):

@@ -1,7 +1,7 @@
-"""The verdict on a pipeline: in one word how it is doing, why, and what to do about it.
+"""The verdict on a pipeline: how it is doing in a word or two, why, and what to do about it.
 
-Pages, /readyz, metrics and webhooks ask here, so they never disagree. The first rule that applies decides: a pipeline
-that failed is `failed` however far it is behind. No text of a verdict quotes input or what a driver said.
+Pages, /readyz, metrics and webhooks all ask here, so that they never disagree. The first rule that applies decides: a
+pipeline that failed is `failed` however far it is behind. No verdict quotes input or a driver's messages.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ TONES = {
 }
 WORST_FIRST = list(TONES)
 
-# What is served is behind the input, or will be: nobody drives the pipeline, or it does not get on.
+# Verdicts with which the served values are behind the input, or will be, because no driver makes progress.
 STALE = {"failed", "lost", "stale", "retrying", "stopped", "never started"}
 
 
@@ -57,7 +57,7 @@ class Verdict:
 
 
 def verdict(pipeline: PipelineStatus, limits: Limits | None = None) -> Verdict:
-    """Return the verdict on a pipeline, by its own limits or by others."""
+    """Return the verdict on a pipeline. limits: in place of the pipeline's own limits."""
     limits = limits or limits_of(pipeline.name)
     return next(found for rule in RULES if (found := rule(pipeline, limits)))
 
@@ -68,7 +68,7 @@ def worst_first(pipelines: Iterable[PipelineStatus]) -> list[PipelineStatus]:
 
 
 def _rank(found: Verdict) -> int:
-    # Among themselves, those that are well keep their order from one batch to the next.
+    # All good verdicts rank the same, so that pipelines do not swap places with every batch.
     return WORST_FIRST.index("catching up" if found.tone == "good" else found.name)
 
 
@@ -86,7 +86,7 @@ def _retrying(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
     if pipeline.status != "restarting" and not (pipeline.failures and pipeline.status == "running"):
         return None
     times = f" {pipeline.failures} times in a row" if pipeline.failures > 1 else ""
-    return Verdict("retrying", f"it failed{times} and tries again", "Nothing is committed until a try succeeds.")
+    return Verdict("retrying", f"it failed{times} and tries again", "Nothing is committed until an attempt succeeds.")
 
 
 def _stale(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
@@ -109,7 +109,7 @@ def _rejecting(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
     if share is None or most is None or share <= most or not pipeline.is_driven:
         return None
     reason = f"{percent(share)} of the rows of recent batches are dead letters, more than {percent(most)}"
-    return Verdict("rejecting", reason, "The dead letters have line and reason; correct the source or the pipeline.")
+    return Verdict("rejecting", reason, "Dead letters show line and reason; correct the source or the pipeline.")
 
 
 def _source_alarm(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
@@ -136,10 +136,10 @@ def _by_status(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
 
 def _by_lag(pipeline: PipelineStatus, limits: Limits) -> Verdict:
     if pipeline.lag_seconds is None and not (pipeline.pending or {}).get("count"):
-        return Verdict("running", "its source does not tell what is unread")
+        return Verdict("running", "its source does not report unread input")
     if pipeline.lag_seconds == 0:
         return Verdict("caught up", "it has counted all input")
-    return Verdict("catching up", "it is counting what has come")
+    return Verdict("catching up", "it is counting new input")
 
 
 Rule = Callable[[PipelineStatus, Limits], Verdict | None]
@@ -149,7 +149,7 @@ RULES: list[Rule] = [
 
 
 def _length(seconds: float) -> str:
-    """Coarse, so that the text of a page does not change with every look."""
+    """Return a rounded duration, so that the text of a page does not change at every refresh."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds // 60:.0f} min" if seconds < 7200 else f"{seconds // 3600:.0f} h"

@@ -1,8 +1,8 @@
 """What a key scope shows of states, pipelines, batches and maintenance runs.
 
 A restricted caller sees the states that have keys within its key scope, and the pipelines that feed them. It sees that
-something has failed and since when, but no text that may quote what is outside: messages, who asked for something, the
-input and Spark's measurements of a whole batch, findings about a store.
+something has failed and since when, but no text that may quote data outside its key scope: messages, requesters, the
+input and Spark's measurements of a whole batch, and findings about a store.
 """
 
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
 from tidegauge.webapp.catalog.runs import UnfinishedRunError, UnknownRunError
 from tidegauge.webapp.catalog.series import PipelineSeries, TimeRange, pipeline_series
 
-NOT_SERVED = "the state is not served at present; the operators see why"
+NOT_SERVED = "the state is not served at present; the operators can see why"
 UNSEEN = "state does not exist, or no key of it is within the key scope"
 QUOTING = (UnknownNameError, NoSuchKeysError, FindingError, UnfinishedRunError)
-RUN_FAILED = "the run has failed; the operators see why"
+RUN_FAILED = "the run has failed; the operators can see why"
 
 
 class Visible:
-    """requester: the name under which the caller asks for maintenance; its own runs name it."""
+    """requester: the name with which the caller requests maintenance; it sees that name on its own runs."""
 
     def __init__(self, scope: KeyScope, requester: str = "") -> None:
         self.scope = scope
@@ -100,7 +100,7 @@ class Visible:
         return replace(detail, summary=self._of_batch(detail.summary), offsets=offsets)
 
     def runs(self, **wanted: Any) -> list[MaintenanceRun]:
-        """Return the newest maintenance runs. wanted: as runs.runs takes it."""
+        """Return the newest maintenance runs. wanted: the arguments of runs.runs."""
         if self.names == frozenset():
             return []
         return [self.of_run(run) for run in runs.runs(**wanted, states=self.names or ())]
@@ -113,7 +113,7 @@ class Visible:
         return self.of_run(found)
 
     def of_run(self, run: MaintenanceRun) -> MaintenanceRun:
-        """Remove from a run, which is not saved again, what the caller does not see."""
+        """Remove from a run what the caller may not see. The run must not be saved afterwards."""
         if self.names is not None:
             run.requested_by = run.requested_by if run.requested_by == self.requester else ""
             run.error = run.error and RUN_FAILED
@@ -154,8 +154,8 @@ def of_request(request: Any) -> Visible:
 
 
 def without_names(error: Exception, request: Any) -> Exception:
-    """Return the error that a restricted caller gets: without names and texts that may be of what is outside."""
-    # First, since the key scope of a user needs the database, whose absence may be the error.
+    """Return the error that a restricted caller gets: without names and texts from outside its key scope."""
+    # The type first, because a user's key scope needs the database, and its absence may be the error.
     if not isinstance(error, QUOTING) or key_scope(request).is_unrestricted:
         return error
     match error:

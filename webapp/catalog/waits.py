@@ -1,7 +1,7 @@
-"""Requests that wait for a batch: without a thread and a connection, all of them behind one statement.
+"""Requests that wait for a batch. They hold no thread and no connection, because one statement polls for all of them.
 
-A view that must wait says so and answers at once. The front drops this answer, waits on its event loop and asks the
-view again: when the batch is committed, or when the time is up. Without a front, the view itself waits.
+A view that must wait records that and answers at once. The front drops this answer, waits on its event loop, and calls
+the view again when the batch is committed or the time is up. Without a front, the view itself waits.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tidegauge.webapp.catalog import readers
 
-# A statement for all waits of the process, so short enough to be no part of a wait.
+# Short, so that it adds little to a wait; one statement serves all waits of the process, so it costs little.
 POLL_SECONDS = 0.02
 
 COMMITTED = (
@@ -25,9 +25,9 @@ Committed = Mapping[str, int]
 
 @dataclass
 class Wait:
-    """states: whose batch `txid` is awaited, all of them. until: on the monotonic clock. client: who waits.
+    """states: all of them must have committed batch `txid`. until: on the monotonic clock. client: who waits.
 
-    is_over: the view is asked for the second time, and must not wait on the front again.
+    is_over: the front has waited and calls the view again, which must not ask it to wait once more.
     """
 
     states: Sequence[str] = ()
@@ -41,16 +41,16 @@ class Wait:
         return self.until is not None and not self.is_over
 
     def is_met(self, committed: Committed) -> bool:
-        # A state that is gone is the view's to answer.
+        # A state that no longer exists counts as met, so that the view can answer that it is gone.
         return all(committed.get(state, self.txid) >= self.txid for state in self.states)
 
 
-# The front sets it for each request; None where there is no front.
+# The front sets it for each request; None without a front.
 of_request: ContextVar[Wait | None] = ContextVar("wait", default=None)
 
 
 def deadline(seconds: float) -> float:
-    """Return until when a request waits, on the monotonic clock; after the front has waited, no longer."""
+    """Return the time until which a request waits, on the monotonic clock; now, if the front has already waited."""
     wait = of_request.get()
     return time.monotonic() + (0.0 if wait is not None and wait.is_over else seconds)
 
@@ -69,7 +69,7 @@ def committed_now(states: Sequence[str]) -> Committed:
 
 
 class Waits:
-    """The waits of a process, on its event loop. read: gives what is committed of some states, in a thread."""
+    """The waits of a process, on its event loop. read: returns the committed txids of states; it runs in a thread."""
 
     def __init__(self, read: Callable[[Sequence[str]], Awaitable[Committed]]) -> None:
         self._read = read
@@ -92,11 +92,12 @@ class Waits:
     async def _poll(self) -> None:
         while self._waiting:
             await asyncio.sleep(POLL_SECONDS)
-            asked = list(self._waiting.values())  # and none that comes during the read, whose states it lacks
+            # A copy, because the read does not cover the states of waits that are added while it runs.
+            asked = list(self._waiting.values())
             states = sorted({state for wait, _ in asked for state in wait.states})
             try:
                 committed = await self._read(states)
-            except Exception:  # noqa: S112  the view has the reason when it is asked again
+            except Exception:  # noqa: S112  the view reports the error when it is called again
                 continue
             for wait, met in asked:
                 if wait.is_met(committed) and not met.done():

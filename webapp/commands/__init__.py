@@ -1,1 +1,1 @@
-"""The commands that need pipelines: the only room of webapp that imports Spark."""
+"""The commands that need pipelines. It is the only app of webapp that may import Spark."""

@@ -1,1 +1,1 @@
-"""What every room uses and what knows none of them: configuration, headers, logs, metrics, poolers, admin pages."""
+"""Shared code that imports no other part of webapp: configuration, headers, logs, metrics, poolers, admin pages."""

@@ -1,4 +1,4 @@
-"""Read-only lists of the admin, lists of millions of rows, and the way in for those who are not signed in."""
+"""Base classes of the admin's read-only and very long lists, and the redirect from its login page to ours."""
 
 from typing import Any, cast
 
@@ -13,12 +13,12 @@ from django.urls import reverse
 from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin
 
-# Rows that a list counts and has pages for; filters and search reach older ones.
+# A list counts and pages only this many rows; filters and search reach older ones.
 COUNTED_ROWS = 10_000
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Rows that pipelines and services write; they are shown and not edited."""
+    """Shows rows that pipelines and services write, and that people must not edit."""
 
     list_fullwidth = True
     list_per_page = 50
@@ -46,7 +46,7 @@ class NewestRows(Paginator):
 
 
 class LongListAdmin(ReadOnlyAdmin):
-    """Lists of possibly millions of rows: counted up to COUNTED_ROWS, and not again without the filters."""
+    """A list of possibly millions of rows: counted up to COUNTED_ROWS, and not a second time without its filters."""
 
     paginator = NewestRows
     show_full_result_count = False
@@ -54,7 +54,7 @@ class LongListAdmin(ReadOnlyAdmin):
 
 
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """Lead to the one page where people sign in. Who is signed in, and is led here, may not use the admin."""
+    """Redirect to the page where people sign in. A signed-in user goes to the admin, or gets a 403 if not allowed."""
     if admin.site.has_permission(request):
         return HttpResponseRedirect(reverse("admin:index"))
     if request.user.is_authenticated:

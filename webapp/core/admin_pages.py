@@ -35,7 +35,7 @@ GROUPS = {
             "cleaning_services",
             "Progress of compactions and expiries.",
         ),
-        "tidegauge_saved_views.savedview": ("Saved views", "bookmarks", "Questions of the explorer, named by people."),
+        "tidegauge_saved_views.savedview": ("Saved views", "bookmarks", "Explorer settings that users have saved."),
     },
     "Alerts": {
         "tidegauge_alerts.alertrule": (
@@ -69,7 +69,7 @@ GROUPS = {
         "api_keys.apikey": ("API keys", "key", "Access for programs: create, rotate and revoke."),
         "api_keys.usagehour": ("Usage", "query_stats", "Requests, keys and bytes of API keys, by hour and state."),
         "auth.user": ("Users", "person", "Accounts of people."),
-        "auth.group": ("Groups", "group", "Permissions: viewer, operator, admin and your own."),
+        "auth.group": ("Groups", "group", "Permissions: viewer, operator, admin and custom groups."),
         "audit.auditentry": ("Audit", "history", "Who changed what, and when."),
     },
 }
@@ -128,7 +128,7 @@ def moment(at: datetime | None) -> str | None:
 
 
 def ask(admin: ModelAdmin, request: HttpRequest, confirmation: Confirmation) -> TemplateResponse | None:
-    """Return the page that says what an act does; None once it is confirmed and nothing has changed since."""
+    """Return the page that says what an action does; None once it is confirmed and nothing has changed since."""
     if is_confirmed(request):
         if not (refusal := confirmation.refusal(request)):
             return None
@@ -150,5 +150,5 @@ def confirmation_page(admin: ModelAdmin, request: HttpRequest, confirmation: Con
 
 
 def selection(request: HttpRequest, keys: Sequence[Any]) -> list[tuple[str, str]]:
-    """Return the hidden values of an action: its name and the selected rows, so that later rows are not included."""
+    """Return the hidden values of an action: its name and the selected rows, so that rows added later are left out."""
     return [("action", request.POST["action"]), *((ACTION_CHECKBOX_NAME, str(key)) for key in keys)]

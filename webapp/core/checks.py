@@ -1,4 +1,4 @@
-"""System checks of how the installation is reached; each process logs them once as it starts."""
+"""System checks of how clients reach this installation; each process logs them once as it starts."""
 
 import logging
 from typing import Any
@@ -8,15 +8,15 @@ from django.core.checks import CheckMessage, Warning
 
 LOOPBACK = {"127.0.0.1", "[::1]"}
 CLEARTEXT = (
-    "set TIDEGAUGE_HTTPS=1 where clients connect by HTTPS, so that cookies are Secure and browsers keep to HTTPS; "
-    "without HTTPS, passwords and API keys can be read on the way; see docs/deploy.md"
+    "set TIDEGAUGE_HTTPS=1 if clients connect over HTTPS, so that cookies are Secure and browsers stay on HTTPS; "
+    "without HTTPS, passwords and API keys can be read in transit; see docs/deploy.md"
 )
 
 logger = logging.getLogger(__name__)
 
 
 def https(**_: Any) -> list[CheckMessage]:
-    """Warn where people seem to connect from elsewhere, and TIDEGAUGE_HTTPS is off."""
+    """Warn if clients seem to connect from other machines while TIDEGAUGE_HTTPS is off."""
     if settings.HTTPS:
         return []
     found: list[CheckMessage] = []
@@ -28,7 +28,7 @@ def https(**_: Any) -> list[CheckMessage]:
                 id="tidegauge.W001",
             )
         )
-    # A name without a dot is one of this machine or of a private network, as in compose.
+    # A name without a dot belongs to this machine or to a private network, as in compose.
     elsewhere = [host for host in settings.ALLOWED_HOSTS if host == "*" or ("." in host and host not in LOOPBACK)]
     if elsewhere and not settings.DEBUG:
         named = ", ".join(elsewhere)
@@ -37,6 +37,6 @@ def https(**_: Any) -> list[CheckMessage]:
 
 
 def log_warnings() -> None:
-    """Log what the checks find, as commands of Django print it; a server process runs no checks by itself."""
+    """Log what the checks find, because a server process does not run them as Django's commands do."""
     for each in https():
         logger.warning("%s (%s): %s", each.msg, each.id, each.hint)

@@ -1,7 +1,8 @@
-"""Confirmation: the page between choosing an act and its execution, which says in numbers what the act does.
+"""Confirmation pages: shown before an action runs, with its impact in numbers.
 
-The dashboard and the admin show the same page. Its form posts to the same address, with `confirmed` and what the page
-was drawn from, signed. An act is refused by name if that has changed since, and the page is drawn again.
+The dashboard and the admin show the same page. Its form posts to the same address, with `confirmed` and the signed
+values that the page was drawn from. If one of them has changed since, the action is refused with the name of that
+value, and the page is drawn again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,21 +16,22 @@ from django.http import HttpRequest
 CONFIRMED, SEEN = "confirmed", "seen"
 VALID = timedelta(hours=1)
 
-# Names of what a page was drawn from. A pipeline goes on meanwhile: its txid may grow, and so may what goes, a little.
+# Names of values that a page was drawn from. A pipeline keeps running meanwhile, so its txid may grow, and the rows to
+# be removed may grow a little.
 TXID, REMOVED = "committed batch", "rows to be removed"
 GROWTH, FEW_ROWS = 1.1, 100
 
-# What a page was drawn from, by subject: `{"state 'views'": {"committed batch": 12, "retention": "unlimited"}}`.
+# The values of a page, by subject: `{"state 'views'": {"committed batch": 12, "retention": "unlimited"}}`.
 Seen = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A page between choosing an act and its execution.
+    """A page that is shown before an action runs.
 
     button: its label, empty if there is nothing to confirm. cancel_url: where Cancel leads. notes: what applies to all
-    rows. headers, rows: a table of what happens to each. danger: the act cannot be undone. hidden: name and value of
-    what the form submits again. seen: what it was drawn from, if the act is refused once that has changed.
+    rows. headers, rows: a table of what happens to each. danger: the action cannot be undone. hidden: names and values
+    that the form submits again. seen: values that it was drawn from; the action is refused if one has changed.
     """
 
     title: str
@@ -53,7 +55,7 @@ class Confirmation:
         return [list(zip(self.headers, row, strict=True)) for row in self.rows]
 
     def refusal(self, request: HttpRequest) -> str:
-        """Return why this page, drawn now, is no longer the one that was confirmed; empty if it is."""
+        """Return why the confirmation of this page no longer holds, such as a changed value; empty if it does."""
         try:
             seen = signing.loads(request.POST.get(SEEN, ""), salt=SEEN, max_age=VALID)
         except signing.BadSignature:

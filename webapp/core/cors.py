@@ -1,8 +1,8 @@
 """Which pages of other origins may call the API and open event streams (CORS), in the web and the events process.
 
-Pages of TIDEGAUGE_CORS_ORIGINS may, with a token or an API key and never with their user's session: no answer allows
-credentials. Pages of TIDEGAUGE_EVENTS_ORIGINS may open event streams, also with the session. Our own lines instead of
-django-cors-headers, because the events process does not run Django's middleware.
+Pages of TIDEGAUGE_CORS_ORIGINS may do both with a token or an API key, but never with their user's session, because no
+answer allows them credentials. Pages of TIDEGAUGE_EVENTS_ORIGINS may open event streams, also with the session. This
+replaces django-cors-headers, because the events process does not run Django's middleware.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ def may_use_session(origin: str) -> bool:
 
 
 def api_headers(origin: str | None) -> Mapping[str, str]:
-    """Return the headers of an answer of the API to a page, without Vary; empty if its origin is not allowed."""
+    """Return the headers of the API's answer to a page, without Vary; empty if the page's origin is not allowed."""
     return _headers(origin) if origin is not None and is_allowed(origin) else {}
 
 
@@ -49,7 +49,7 @@ def events_headers(origin: str | None) -> Mapping[str, str]:
 
 
 def preflight_headers(answer: Mapping[str, str], methods: str) -> Mapping[str, str]:
-    """Return the headers of the answer to a preflight. answer: those of any answer to the page."""
+    """Return the headers of the answer to a preflight. answer: the headers of any other answer to the page."""
     if "Access-Control-Allow-Origin" not in answer:
         return answer
     return {

@@ -34,7 +34,7 @@ OTHER_HEADERS = {
 
 
 class ContentSecurityPolicy:
-    """Middleware. One of the first, so that answers of later middleware get a policy, too."""
+    """Middleware. It comes early, so that answers of later middleware get a policy, too."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -48,7 +48,7 @@ class ContentSecurityPolicy:
 
 
 def policy_of(request: HttpRequest) -> str:
-    """Return the policy of the admin, the API or the dashboard, which the API's reference belongs to."""
+    """Return the policy of the admin, the API or the dashboard. The API's reference page gets the dashboard's."""
     match = request.resolver_match
     if match is not None and match.app_name == "admin":
         return _ADMIN

@@ -13,7 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 REPLICAS = "DATABASE_REPLICA_URLS"
-# Of SECRET_KEY: 32 hexadecimal digits have 128 bits, and half of them are different on average.
+# Least characters, and least different ones, of SECRET_KEY: 32 random hexadecimal digits have 128 bits, and some 14 of
+# them are different.
 SECRET_KEY_LENGTH, SECRET_KEY_CHARACTERS = 32, 8
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -22,7 +23,7 @@ DJANGO_NAMES = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host"
 
 
 def database(conninfo: str, **options: Any) -> dict[str, Any]:
-    """Return the entry of DATABASES for a URL or conninfo string; parts that Django has no name for go to OPTIONS.
+    """Return the entry of DATABASES for a URL or conninfo string; parts without a name in Django go to OPTIONS.
 
     An empty `conninfo` gives a dummy database, for commands that need none.
     """
@@ -46,7 +47,7 @@ def replicas(conninfos: Sequence[str]) -> list[str]:
 
 
 def _parsed(conninfo: str, variable: str = "DATABASE_URL") -> dict[str, Any]:
-    # Imported here, since commands that need no database read the settings as well.
+    # Imported here, because commands that need no database read the settings, too.
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -79,7 +80,7 @@ def networks(setting: str, texts: Sequence[str]) -> list[Network]:
 
 
 def strong_secret_key(given: str) -> str:
-    """Return what SECRET_KEY was set to, which may be nothing. Raises ImproperlyConfigured for one that can be guessed.
+    """Return the value of SECRET_KEY, which may be empty. Raises ImproperlyConfigured for one that can be guessed.
 
     It signs sessions and tokens: an attacker who guesses it signs in as anyone.
     """
@@ -93,7 +94,7 @@ def strong_secret_key(given: str) -> str:
 
 
 def stored_secret_key(path: Path) -> str:
-    """Return the key in `path`; create it, readable by its owner, if absent.
+    """Return the key in `path`; create it, readable only by its owner, if absent.
 
     Processes that start at the same time get the same key. Raises ImproperlyConfigured if the file is not accessible.
     """
@@ -109,7 +110,7 @@ def stored_secret_key(path: Path) -> str:
 
 
 def _create_secret_key(path: Path) -> None:
-    # If we are root, the embedded servers run as another user, who needs to enter the folder.
+    # If we are root, the embedded servers run as another user, which must be able to enter the folder.
     path.parent.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
     # mkstemp gives mode 600; os.link does not replace a key that another process has created in the meantime.
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")

@@ -19,7 +19,7 @@ import orjson
 # The logger of the one line per request; see middleware.py.
 REQUESTS = "tidegauge.requests"
 
-# A client's own request id that is accepted, so that a request can be followed from system to system.
+# Request ids that are accepted from clients, so that a request can be followed from system to system.
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 # The attributes of every record, and the fields of every line; others come from `extra`.
@@ -33,17 +33,18 @@ OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "pid",
 }
 
-# A line without any of these contains no secret, which saves the search for SECRETS in most lines.
+# A line without any of these contains no secret, so most lines need no search for SECRETS.
 SECRET_HINTS = ("tmk_", "://", "assword", "eyJ", "whsec_")
 SECRETS = (
     (re.compile(r"(tmk_[0-9a-f]{8}_)[\w-]+"), r"\1***"),  # an API key; its prefix is not secret
-    (re.compile(r"(whsec_)[\w+/=]+"), r"\1***"),  # of a webhook
-    (re.compile(r"(eyJ[\w-]+\.[\w-]+\.)[\w-]+"), r"\1***"),  # a token; it is worth nothing without its signature
+    (re.compile(r"(whsec_)[\w+/=]+"), r"\1***"),  # the secret that signs a webhook's messages
+    (re.compile(r"(eyJ[\w-]+\.[\w-]+\.)[\w-]+"), r"\1***"),  # a token, which is useless without its signature
     (re.compile(r"(://[^/\s:@\"']*:)[^\s\"'/]+@"), r"\1***@"),  # a URL with a password
     (re.compile(r"(password\"?'?\s*[=:]\s*\"?'?)[^\s\"',}]+", re.IGNORECASE), r"\1***"),  # conninfo strings and reprs
 )
 
-# Other values of `extra` are objects of libraries, such as a request with its path or a task with its arguments.
+# Values of `extra` of other types are left out, because they are objects of libraries, such as a request with its path
+# or a task with its arguments.
 SIMPLE = (str, int, float, type(None))
 
 Fields = dict[str, Any]
@@ -63,7 +64,7 @@ def configuration(level: str, requests_level: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
             # At DEBUG it writes statements with their parameters, such as session ids and digests.
             "django.db.backends": {"level": "INFO"},
-            # Below it they write URLs, and the path of a webhook's may be a secret.
+            # Below WARNING they write URLs, and the path of a webhook's URL may be a secret.
             "httpx": {"level": "WARNING"},
             "httpcore": {"level": "WARNING"},
             "_granian": {"handlers": [], "propagate": True},
@@ -81,14 +82,14 @@ def formatter() -> logging.Formatter:
 
 
 class LineFormatter(logging.Formatter):
-    """Collects the fields of a record, has them rendered, and takes secrets out of the line."""
+    """Renders the fields of a record as a line, and removes secrets from it."""
 
     def __init__(self, render: Callable[[Fields], str]) -> None:
         super().__init__()
         self._render = render
 
     def format(self, record: logging.LogRecord) -> str:
-        # Imported here, since structlog takes 0.15 s of CPU, and a command that is used wrongly logs nothing.
+        # Imported here, because structlog takes 0.15 s of CPU, and a command with wrong arguments logs nothing.
         from structlog.contextvars import get_contextvars
 
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -110,7 +111,8 @@ def _as_json(fields: Fields) -> str:
     try:
         return orjson.dumps(fields, default=str).decode()
     except TypeError:
-        return json.dumps(fields, default=str)  # half a surrogate pair, or a number of more than 64 bits
+        # Because orjson refuses half a surrogate pair, and numbers of more than 64 bits.
+        return json.dumps(fields, default=str)
 
 
 def _as_text(fields: Fields) -> str:

@@ -1,7 +1,7 @@
 """Counts requests, lookups and exported rows of a web process, and renders them in Prometheus's text format.
 
 An observation takes one to three microseconds, in memory that the processes of a service share (see multiprocess.py).
-Label values are bounded: routes by urls.py, states by the catalog, because a state is counted only after it answered.
+Label values are bounded: routes by urls.py, states by the catalog, because a state is counted only once it answered.
 """
 
 import os
@@ -49,7 +49,7 @@ REQUESTS = Counter(
 )
 REQUEST_SECONDS = Histogram(
     "tidegauge_http_request_seconds",
-    "Time from a request's arrival in this process to its answer, of a stream to its end",
+    "Time from a request's arrival in this process to its answer, or to the end of a stream",
     ["route"],
     buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30),
     registry=REGISTRY,
@@ -90,7 +90,7 @@ class Watch:
         return time.perf_counter() - self._began
 
     def count_lookup(self) -> None:
-        """Count a lookup; the time since the last phase is that of rendering."""
+        """Count a lookup; the time since the last phase counts as rendering."""
         self.lap("render")
         for phase, seconds in self._phases:
             _lookup_seconds(self.state, phase).observe(seconds)
@@ -105,7 +105,7 @@ def phase_ended(request: Any, phase: str) -> None:
 
 
 def looked_up(request: Any, state: str, keys: int) -> None:
-    """Note how many keys a state has answered, after the phase `query`; once per state of the request."""
+    """Add the keys that a state has answered. Called after the phase `query`, once for each state of the request."""
     watch = getattr(request, "watch", None)
     if watch is not None:
         watch.state = state if watch.state in ("", state) else SEVERAL

@@ -21,7 +21,7 @@ VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def share(service: str, data_dir: Path) -> None:
-    """Count together with the other processes of `service`. A folder named by the environment is used as it is.
+    """Count together with the other processes of `service`. If the environment already names a folder, it is used.
 
     If the folder cannot be created, each process counts for itself.
     """
@@ -41,7 +41,7 @@ def remove_ended_processes() -> None:
 
 
 def _folder(service: Path) -> Path:
-    # Several hosts may share a data folder, and cannot see each other's processes.
+    # A folder per host, because several hosts may share a data folder and cannot see each other's processes.
     of_host = service / socket.gethostname()
     folder = of_host / _identity(os.getppid())
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 """Connection poolers, such as PgBouncer in transaction mode, between the web application and its database.
 
-A pooler gives every transaction another of its sessions. What a client sets in a session is then lost to itself and in
-force for others, and locks and notifications belong to nobody. So nothing is set in a session that is a pooler's: what
-statements rely on is compared, and a difference refused by name. Work that needs a session of its own uses
-DATABASE_DIRECT_URL, and is refused where that is missing: maintenance, event streams, and exports, which would hold a
-session of the pooler for as long as their clients read, while requests that hold a thread wait for one.
+A pooler runs each transaction in any of its sessions. What a client sets in a session is then lost to that client and
+applies to others, and session locks and notifications do not work. So nothing is set in a session of a pooler: the
+settings that statements rely on are compared, and differences are refused. Work that needs a session of its own uses
+DATABASE_DIRECT_URL, and is refused without it: maintenance, event streams and exports. An export would hold a session
+of the pooler for as long as its client reads, while requests that hold a thread wait for one.
 """
 
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 # PgBouncer keeps these per client, whatever session a transaction gets.
 KEPT_PER_CLIENT = ("DateStyle", "standard_conforming_strings")
-# About the connection between pooler and server, which is the pooler's.
+# Not compared, because they concern the connection between pooler and server.
 OF_THE_POOLER = (*session.TCP, "client_connection_check_interval", "client_encoding")
 
 REFUSAL = (
@@ -34,7 +34,7 @@ NO_LIMIT = (
 
 
 class PoolerError(ImproperlyConfigured):
-    """A connection pooler is where it cannot be, or its sessions have other settings than Tidegauge needs."""
+    """A connection pooler is used where none can be, or its sessions lack settings that Tidegauge needs."""
 
 
 class NoSessionError(PoolerError):
@@ -45,15 +45,15 @@ class NoSessionError(PoolerError):
 
 
 def is_pooled(conn: psycopg.Connection[Any]) -> bool:
-    """Return whether a pooler is between this client and the server: it makes up the process id that it tells."""
+    """Return whether a pooler is between this client and the server: it reports a process id that it made up."""
     row = conn.execute("SELECT pg_backend_pid()").fetchone()
     return row is None or row[0] != conn.info.backend_pid
 
 
 def prepare(conn: psycopg.Connection[Any]) -> None:
-    """Make a new connection fit for the library's statements. conn: in autocommit mode.
+    """Prepare a new connection for the library's statements. conn: in autocommit mode.
 
-    Raises PoolerError where it is a pooler's, and its sessions do not have the settings.
+    Raises PoolerError if it leads to a pooler whose sessions do not have the needed settings.
     """
     if not is_pooled(conn):
         session.prepare(conn)
@@ -75,16 +75,16 @@ def _check_settings(conn: psycopg.Connection[Any]) -> None:
     if found.pop("synchronous_commit") == "off":
         needed["synchronous_commit"] = "on"
         found["synchronous_commit"] = "off"
-    other = [f"{name} = {found[name]!r} for {value!r}" for name, value in needed.items() if found[name] != value]
+    other = [f"{name} = {found[name]!r}, not {value!r}" for name, value in needed.items() if found[name] != value]
     if other:
         raise PoolerError(
-            f"the sessions of the connection pooler have {', '.join(other)}: set what is needed with ALTER ROLE .. "
+            f"the sessions of the connection pooler have {'; '.join(other)}: set the needed values with ALTER ROLE .. "
             "SET, or in the connect_query of PgBouncer"
         )
 
 
 def limit_statements(connection: Any, **_: Any) -> None:
-    """Limit the time of statements in each new connection of Django; through a pooler the role's limit counts."""
+    """Limit the time of statements in each new connection of Django. Through a pooler, the role's limit applies."""
     conn = connection.connection
     if not is_pooled(conn):
         conn.execute(f"SET statement_timeout = {settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS:d}")

@@ -1,7 +1,7 @@
-"""Pools of threads of the web process: which requests share threads, how many there are, and when a request is refused.
+"""Thread pools of the web process: which requests share threads, how many there are, and when a request is refused.
 
-Each thread keeps a database connection, so the sizes of the pools are the bound of the connections of a process. A pool
-that is full refuses at once, and the others go on: searches and exports cannot hold the threads of lookups.
+Each thread keeps a database connection, so the sizes of the pools limit the connections of a process. A full pool
+refuses requests at once while the others keep working, so searches and exports cannot hold the threads of lookups.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ Result = TypeVar("Result")
 API = "/api/v1/"
 STATUS_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 STATUS_THREADS = 2
-# Parameters of entries and groups for which more is read than is answered, and what cursors of such entries begin with.
+# Parameters with which entries and groups read more rows than they return, and the start of such entries' cursors.
 SEARCHED = frozenset({"search", "order_by", "where", "by"})
 SEARCH_CURSOR = "search."
-# And those of a state's pages in the dashboard.
+# The same for a state's pages in the dashboard.
 SEARCHED_ON_PAGES = frozenset({"q", "order", "where", "group"})
-# What a state's charts by time are read from: it folds a range whatever is asked.
+# The data of a state's charts by time: it always folds a range of rows.
 FOLDED_FOR_PAGES = "/explore/series"
 RUN_OF_SAVED_QUERY = re.compile(r"/api/v1/queries/([^/]+(?:/versions/[0-9]+)?)")
-# Saved queries that read no more than they answer, as their addresses name them. A process learns of each when it has
-# run it; until then it is taken for a search.
+# Saved queries that read no more rows than they return, by the name in their address. A process learns this when it
+# runs the query for the first time, and treats it as a search until then.
 _quick_queries: set[str] = set()
 
-# While an export computes, a thread that needs the interpreter gets it after so many seconds, not after Python's 5 ms:
-# a lookup needs it again after each answer of the database and of Redis, some twenty times.
+# While an export computes, a thread that needs the interpreter gets it after this time instead of Python's 5 ms,
+# because a lookup needs it again after each answer of the database and of Redis, some twenty times.
 COMPUTING = "exports"
 COMPUTING_SWITCH_SECONDS = 0.0002
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
-# Requests of a pool that wait for a thread, in all and of one client.
+# The most requests that may wait for a thread of a pool, in total and per client.
 MOST_WAITING, MOST_WAITING_EACH = 1_024, 256
 
 
 class PoolFullError(Exception):
-    """All threads of a pool are busy, and as many requests wait for them as may."""
+    """All threads of a pool are busy, and its queue is full."""
 
     def __init__(self, pool: str) -> None:
         super().__init__(f"too many {pool} wait for their turn; try again shortly")
@@ -54,9 +54,9 @@ Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class Pool:
-    """Threads, and the jobs that wait for one: the clients take turns, however many jobs each has.
+    """Threads, and the jobs that wait for one. Clients take turns, however many jobs each has waiting.
 
-    For the thread of the event loop alone, apart from `_work`.
+    Everything but `_work` runs in the thread of the event loop, so no lock is needed.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -64,11 +64,14 @@ class Pool:
         self._threads = threads
         self._started = self._busy = self._waiting = 0
         self._given: SimpleQueue[Job] = SimpleQueue()
-        # By client; the first one is next.
+        # Waiting jobs by client; the first client is the next to get a thread.
         self._turns: dict[str, deque[Job]] = {}
 
     async def run(self, job: Callable[[], Result], client: str, *, admitted: bool = False) -> Result:
-        """Return what a job returns. admitted: it is a further part of one that was admitted. Raises PoolFullError."""
+        """Return the job's result. admitted: it continues an admitted job, so it is never refused.
+
+        Raises PoolFullError.
+        """
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         if self._busy < self._threads:
             self._give((job, done))
@@ -82,7 +85,7 @@ class Pool:
 
     def _give(self, job: Job) -> None:
         if self._started == self._busy:
-            # First, because it may fail: a system has a limit of threads.
+            # Before anything is counted, because starting a thread fails at the system's limit of threads.
             threading.Thread(target=self._work, name=f"{self.name}-{self._started + 1}", daemon=True).start()
             self._started += 1
         self._busy += 1
@@ -97,7 +100,7 @@ class Pool:
                 result, error = job(), None
             except BaseException as raised:
                 result, error = None, raised
-            with suppress(RuntimeError):  # the loop is closed: the process ends
+            with suppress(RuntimeError):  # the loop is closed, because the process ends
                 done.get_loop().call_soon_threadsafe(self._finish, done, result, error)
             del job, done, result, error
 
@@ -120,7 +123,7 @@ class Pool:
         self._waiting -= 1
         self._give(jobs.popleft())
         if jobs:
-            self._turns[client] = jobs  # behind the others
+            self._turns[client] = jobs  # last, so that the other clients get their turn first
 
 
 def pools() -> Mapping[str, Pool]:
@@ -135,7 +138,7 @@ def pools() -> Mapping[str, Pool]:
 
 
 def pool_of(environ: Mapping[str, Any]) -> str:
-    """Return the name of the pool for a request. Nobody is authenticated by then, so this grants nothing."""
+    """Return the name of the pool for a request. The request is not authenticated yet, so this grants nothing."""
     path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
     if path in STATUS_PATHS:
         return "checks"

@@ -1,4 +1,4 @@
-"""Notices a proxy that the settings do not know of: all clients behind it have one address, and share its limits."""
+"""Detects a proxy that is not in the settings: all clients behind it count as one address, and share its limits."""
 
 import logging
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _notice = _Notice()
 
 
 def notice(meta: Mapping[str, Any]) -> None:
-    """Log a warning at the first request that a proxy has forwarded without the settings knowing of one."""
+    """Log a warning at the first request that comes from a proxy although the settings name none."""
     if "HTTP_X_FORWARDED_FOR" in meta and not settings.PROXIES and not _notice.is_given:
         _notice.is_given = True
         logger.warning(UNKNOWN_PROXY)

@@ -1,4 +1,4 @@
-"""How pages write numbers, sizes and durations, in dashboard and admin alike."""
+"""How the pages of dashboard and admin write numbers, sizes and durations."""
 
 from datetime import timedelta
 
@@ -17,14 +17,14 @@ def rate(figure: float) -> str:
 
 
 def share(figure: float | None) -> str:
-    """0.262 -> 26 %; what is not zero is not shown as zero."""
+    """0.262 -> 26 %; a share above zero is never shown as zero."""
     if figure is None:
         return "—"
     return "<1 %" if 0 < figure < 0.01 else f"{figure * 100:.0f} %"
 
 
 def percent(figure: float) -> str:
-    """0.262 -> 26.2 %, 0.005 -> 0.5 %; for sentences, which compare."""
+    """0.262 -> 26.2 %, 0.005 -> 0.5 %; for sentences that compare two shares."""
     return f"{figure * 100:.3g} %"
 
 

@@ -1,7 +1,7 @@
 """The ASGI application of the events process: routes requests, and begins and ends their answers.
 
-Pure ASGI instead of Django's handler: a thousand clients are idle most of the time, and Django would hold a request, a
-response and the middleware for each of them. Django authorizes a request in a thread, before its stream begins.
+It is plain ASGI, because Django's handler would hold a request, a response and the middleware for each of a thousand
+clients that are idle most of the time. Django only authorizes a request, in a thread, before its stream begins.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ LIMIT_RETRY_SECONDS, SHUTDOWN_RETRY_SECONDS = "15", "2"
 
 
 class EventsApplication:
-    """One per process, on the event loop of the server's startup or, without lifespan, of the first request.
+    """One per process. It uses the event loop of the server's startup or, without lifespan, of the first request.
 
-    views: what views of Django answer, by path.
+    views: Django views that are served as well, by path.
     """
 
     def __init__(self, views: Mapping[str, Callable[..., HttpResponse]]) -> None:
@@ -103,7 +103,7 @@ class EventsApplication:
 
 
 class _Response:
-    """Sends the response to one request. headers: those of every response to it."""
+    """Sends the response to one request. headers: added to whatever is sent."""
 
     def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
         self.send = send
@@ -149,7 +149,7 @@ async def _stream(
     disconnected = asyncio.create_task(_disconnected(receive))
     try:
         await connections.serve(authorized, scope, _counted(authorized, response.send), disconnected)
-        # A client that reads nothing does not get the end of its stream either.
+        # With a time limit, because a client that reads nothing does not take the end of its stream either.
         with suppress(TimeoutError):
             await asyncio.wait_for(response.send({"type": "http.response.body", "body": b""}), 1.0)
     finally:
@@ -172,7 +172,7 @@ async def _disconnected(receive: Receive) -> None:
 def _close_on_signals(connections: Connections) -> None:
     """End the streams on SIGTERM and SIGINT, because the server waits for them to end before it shuts down.
 
-    Python's handlers run in addition to the event loop's, which are the server's own.
+    These handlers of Python run in addition to the server's own, which belong to the event loop.
     """
     if threading.current_thread() is not threading.main_thread():
         return

@@ -1,7 +1,6 @@
-"""Authorizes subscriptions: the API's own authentication, scopes, rate limits and problem documents, before a stream
-begins.
+"""Authorizes subscriptions before a stream begins, with the API's authentication, scopes, rate limits and problems.
 
-It runs in a thread with Django's request, so an events stream and an API request are decided by the same code. Pages of
+It runs in a thread with a Django request, so that the same code decides about event streams and API requests. Pages of
 other origins may subscribe only if the settings list the origin (see core/cors.py).
 """
 
@@ -39,7 +38,7 @@ TOKEN = b"token="  # in a query string
 class Authorized:
     """caller: the API key or user whose clients are counted together. last_id: from `Last-Event-ID`.
 
-    key_prefix: of the API key; None for a session. state: the one that is followed; empty for commits.
+    key_prefix: the API key's prefix; None for a session. state: the state that is followed; empty for commits.
     """
 
     subscription: Subscription
@@ -61,9 +60,9 @@ class Refused:
 
 
 def with_token_in_header(scope: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Move a token from the query parameter `token`, where EventSource has to put it, to the header `Authorization`.
+    """Move a token from the query parameter `token`, which EventSource has to use, to the header `Authorization`.
 
-    An API key, or a token beside other credentials, stays where it is, and is refused there.
+    An API key, or a token beside other credentials, is not moved, and is refused later.
     """
     parts = scope["query_string"].split(b"&")
     tokens = [part.removeprefix(TOKEN) for part in parts if part.startswith(TOKEN)]
@@ -75,7 +74,7 @@ def with_token_in_header(scope: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def authorize(scope: Mapping[str, Any], *, recheck: bool = False) -> Authorized | Refused:
-    """Authorize a request. recheck: the client is connected already, so its rate limit does not count this."""
+    """Authorize a request. recheck: the client is already connected, so this does not count for its rate limit."""
     view = AuthorizationView.as_view(is_recheck=recheck)
     request = ASGIRequest(dict(scope), io.BytesIO())
     proxies.notice(request.META)
@@ -91,7 +90,7 @@ def authorize(scope: Mapping[str, Any], *, recheck: bool = False) -> Authorized 
 
 
 class EventStreamRenderer(BaseRenderer):
-    """Lets requests that accept `text/event-stream` pass content negotiation; it renders problems only."""
+    """Lets requests that accept `text/event-stream` pass content negotiation. It renders only problems."""
 
     media_type = "text/event-stream"
     format = "sse"
@@ -111,8 +110,8 @@ class AuthorizationView(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         if "token" in request.query_params:
             raise ParseError(
-                "the parameter token takes one short-lived token, and no other credentials beside it; send an API key "
-                "in the header Authorization"
+                "the parameter token takes one short-lived token, without other credentials; send an API key in the "
+                "header Authorization"
             )
         super().initial(request, *args, **kwargs)
 
@@ -157,7 +156,7 @@ def _check_host(request: Request) -> None:
     if not cors.is_allowed(origin):
         raise PermissionDenied("pages of this origin may not subscribe; see TIDEGAUGE_CORS_ORIGINS")
     if api_key(request) is None:
-        raise PermissionDenied("pages of this origin may subscribe with a token alone; see TIDEGAUGE_EVENTS_ORIGINS")
+        raise PermissionDenied("pages of this origin may subscribe only with a token; see TIDEGAUGE_EVENTS_ORIGINS")
 
 
 def _last_id(request: Request) -> EventId | None:

@@ -1,4 +1,4 @@
-"""Commit signals and shared reads: what wakes the streams after a commit, and one read for all clients at a cursor.
+"""Commit signals, which wake the streams after a commit, and reads that all clients at the same cursor share.
 
 One connection listens for the notification of every commit. A stream takes its pipeline's signal count before a read
 and compares it afterwards, so a commit during the read is not missed. Notifications sent while the connection was down
@@ -26,12 +26,12 @@ from tidegauge.webapp.events.subscriptions import CommitsSubscription, Subscript
 
 logger = logging.getLogger(__name__)
 
-# In place of a pipeline's name, which is never empty.
+# Stands for all pipelines where a name is expected; no pipeline has an empty name.
 EVERY_PIPELINE = ""
 
-# Between two attempts to connect, or to read, the pause doubles from the first to the second.
+# The pause between two attempts to connect or to read doubles from these values up to the last one.
 CONNECT_PAUSE_SECONDS, READ_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 0.25, 5.0
-# A dead connection may not report an error, so it is tested with a query after so long without a notification.
+# After this time without a notification the connection is tested with a query, because a dead one may report no error.
 CHECK_SECONDS, CHECK_TIMEOUT_SECONDS = 15.0, 5.0
 
 # The ledger notifies of a commit before another store shows the batch, usually some milliseconds later.
@@ -40,7 +40,7 @@ PUBLISH_POLL_SECONDS, PUBLISH_TIMEOUT_SECONDS = 0.05, 5.0
 # Clients that connect within this time share their first read.
 FIRST_DELTA_SECONDS = 1.0
 
-# Read again later: the database or Redis is unavailable, or commits faster than we read.
+# Read again later: the database or Redis is unavailable, or batches are committed faster than we read.
 TRANSIENT = (*DATABASE_GONE, BackendUnavailable, FindingError, MovedOnError)
 # Read again with new statements: the state's table was replaced; or the state is dropped.
 REPLACED = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, UnknownStateError)
@@ -50,7 +50,7 @@ InThread = Callable[[Callable[[], Delta]], Awaitable[Delta]]
 
 
 class CommitSignals:
-    """Counts commits per pipeline and wakes the streams. Not thread-safe: for the event loop's thread."""
+    """Counts commits per pipeline and wakes the streams. Not thread-safe: use it only in the event loop's thread."""
 
     def __init__(self) -> None:
         self._commits: Counter[str] = Counter()
@@ -62,7 +62,7 @@ class CommitSignals:
         return self._commits[pipeline] + self._resyncs
 
     def txid(self, pipeline: str) -> int:
-        """Return the batch last committed, 0 if it is not known."""
+        """Return the last committed batch; 0 if it is not known."""
         return self._txids.get(pipeline, 0)
 
     def committed(self, pipeline: str, txid: int = 0) -> None:
@@ -78,7 +78,7 @@ class CommitSignals:
         self._wake(EVERY_PIPELINE)
 
     def resync(self) -> None:
-        """Make all streams read, because notifications may be lost."""
+        """Make all streams read, because notifications may have been lost."""
         self._resyncs += 1
         self._txids.clear()
         for pipeline in list(self._subscribers):
@@ -137,7 +137,7 @@ class CommitListener:
         commit: Any = None
         with suppress(orjson.JSONDecodeError):
             commit = orjson.loads(payload)
-        # The notification of a swap has no txid.
+        # Without a txid it is the notification of a swap.
         match commit:
             case {"pipeline": str(pipeline), "txid": int(txid)}:
                 self._signals.committed(pipeline, txid)
@@ -167,7 +167,7 @@ class SharedReads:
         return task
 
     def after(self, cursor: Any) -> "asyncio.Task[Delta]":
-        """Return the delta after a cursor, as of now; take the signal count before this call."""
+        """Return the delta after a cursor, as of now. Take the signal count before, so that no commit is missed."""
         return self._shared(("after", cursor), lambda: self._next(cursor))
 
     def _shared(self, position: Any, read: Callable[[], Delta]) -> "asyncio.Task[Delta]":

@@ -31,15 +31,15 @@ logger = logging.getLogger(__name__)
 # How often to look for changes without a notification, such as a driver that died; once for all connected pages.
 STATUS_POLL_SECONDS = 1.0
 
-# An unavailable database may not even answer with an error.
+# Limited, because an unavailable database may not even answer with an error.
 AUTHORIZE_TIMEOUT_SECONDS = 2.0
 
-# Clients with the same credentials and subscription share an authorization for so long.
+# How long clients with the same credentials and subscription share one authorization.
 SHARED_AUTHORIZATION_SECONDS = 1.0
 
 
 class TooManyClientsError(Exception):
-    """A limit of clients is reached. caller: the one whose limit it is; None: the limit of the process."""
+    """A limit of clients is reached. caller: whose limit it is; None: it is the limit of the process."""
 
     def __init__(self, message: str, caller: str | None) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class TooManyClientsError(Exception):
 
 
 class Connections:
-    """Create it on the event loop that serves the clients."""
+    """The connections of this process. Create it on the event loop that serves the clients."""
 
     def __init__(self) -> None:
         self.closing = False
@@ -93,12 +93,14 @@ class Connections:
 
     @contextmanager
     def limited(self, caller: str):
-        """Count a client. Raises TooManyClientsError if the process, or this caller, has as many as allowed."""
+        """Count a client. Raises TooManyClientsError if the process or this caller already has as many as allowed."""
         limit, per_caller = settings.TIDEGAUGE_EVENTS_MAX_CLIENTS, settings.TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH
         if self._callers.total() >= limit:
-            raise TooManyClientsError(f"this process has {limit} clients, its limit; try again later", None)
+            raise TooManyClientsError(f"this process has {limit} clients, which is its limit; try again later", None)
         if self._callers[caller] >= per_caller:
-            raise TooManyClientsError(f"you have {per_caller} clients, your limit; close one of them first", caller)
+            raise TooManyClientsError(
+                f"you have {per_caller} clients, which is your limit; close one of them first", caller
+            )
         self._callers[caller] += 1
         CLIENTS.inc()
         try:
@@ -168,7 +170,7 @@ class Connections:
         cursor: CommitsCursor | None = None
         while True:
             await asyncio.sleep(STATUS_POLL_SECONDS)
-            # The first poll signals too, because a client may have read before it.
+            # The cursor starts empty, so that the first poll signals, too: a client may have read before it.
             cursor = await self._poll_once(cursor) if self._signals.has_subscribers(EVERY_PIPELINE) else None
 
     async def _poll_once(self, cursor: CommitsCursor | None) -> CommitsCursor | None:

@@ -1,8 +1,8 @@
 """Deltas: the events that bring a client from its cursor to what readers see now. They are read in a thread.
 
-A delta depends on the subscription and the cursor only, so it is read and encoded once for all clients that share them.
-A cursor holds the attempt, too, and for keys of a state without a changelog their values: a batch that was reverted and
-committed again with other values must not pass for the one that was sent.
+A delta depends only on the subscription and the cursor, so it is read and encoded once for all clients that share them.
+A cursor also has the attempt, because a batch that was reverted and committed again with other values must not be taken
+for the batch that was sent. For keys of a state without a changelog it has their values, to find changes by comparing.
 
 Events are encoded as server-sent events (WHATWG HTML, 9.2), each with one line of JSON as its data.
 """
@@ -23,15 +23,15 @@ from tidegauge.webapp.events.subscriptions import CommitsSubscription, StateSubs
 
 HEARTBEAT = b": still here\n\n"
 
-# Batches that one delta reads at most; so many are held in memory for a client that reads slowly.
+# The most batches that one delta reads, because they are held in memory while a client reads slowly.
 PAGE_BATCHES = 20
 
-# The largest bigint has 19 digits; the batch after the one that a client names has to be a bigint, too.
+# The largest bigint has 19 digits. One less than it, because the next batch has to be a bigint, too.
 MAX_TXID_DIGITS, MAX_TXID = 19, 2**63 - 2
 
 NO_CHANGELOG = "the state keeps no changelog, so the batches since then are not available"
 
-# Besides the commit, what pages show of a driver and its pipeline, for which there is no notification.
+# The commit of each pipeline, and what pages show of its driver, for which there is no notification.
 PIPELINES = """
 SELECT p.name, p.committed_txid, p.committed_attempt, p.epoch, tidegauge.has_driver(p.name), d.status,
        d.failures, w.paused,
@@ -52,9 +52,9 @@ class Frame:
 
 
 class EventId(NamedTuple):
-    """The id of an event: its batch, and the ledger's epoch, in which that number means this batch.
+    """The id of an event: its batch, and the ledger's epoch, because in another epoch the number means another batch.
 
-    As text `42-8a1f0c2e9b7d4653`; `0` alone where no driver has made an epoch yet.
+    As text `42-8a1f0c2e9b7d4653`, or only `0` if no driver has made an epoch yet.
     """
 
     txid: int
@@ -65,7 +65,7 @@ class EventId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError for text that no event has as its id."""
+        """Raises ValueError for a text that cannot be the id of an event."""
         txid, _, epoch = text.partition("-")
         if not (txid.isascii() and txid.isdigit() and len(txid) <= MAX_TXID_DIGITS and int(txid) <= MAX_TXID):
             raise ValueError(text)
@@ -76,7 +76,7 @@ class EventId(NamedTuple):
 class Cursor:
     """The last batch that a client was sent. attempt, catalog_version: None if the client has only named an event.
 
-    results: the values of its keys then, as a lookup encodes them, if changes can only be found by comparing.
+    results: the values of its keys at that batch, as a lookup encodes them; set only if changes are found by comparing.
     """
 
     event_id: EventId
@@ -91,7 +91,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class CommitsCursor:
-    """The status of every pipeline that a client was sent: its name, and the columns of PIPELINES."""
+    """The pipelines' status that a client was last sent: each name, and the columns of PIPELINES."""
 
     pipelines: tuple[tuple[str, tuple[Any, ...]], ...]
 
@@ -128,12 +128,12 @@ def first_delta(subscription: StateSubscription, last: EventId | None) -> Delta:
 
 
 def next_delta(subscription: StateSubscription, cursor: Cursor) -> Delta:
-    """Return what follows a cursor; no frames if readers still see that batch."""
+    """Return the delta after a cursor; without frames if readers still see that batch."""
     return readers.read(lambda conn: _follow(StateReads(conn, subscription), cursor))
 
 
 def commits_delta(subscription: CommitsSubscription, cursor: CommitsCursor | None) -> Delta:
-    """Return the pipelines that have changed since `cursor`; None: where every pipeline is now."""
+    """Return the pipelines that have changed since `cursor`. cursor: None returns where every pipeline is now."""
     found = readers.read(lambda conn: _pipelines(conn, subscription))
     now = CommitsCursor(tuple(sorted(found.items())))
     if cursor is None:
@@ -179,7 +179,7 @@ def _begin(reads: StateReads, event: str, fields: dict[str, Any]) -> Delta:
         name, at = "ready" if event == "snapshot" else event, EventId(now.txid, now.epoch)
         start = frame(name, _fields(reads, at, now.as_of) | fields, at)
         return Delta([start], Cursor(at, now.attempt, now.catalog_version))
-    # Read before the snapshot: if the declaration changes in between, the next delta is a reset.
+    # Read before the snapshot, so that the next delta is a reset if the declaration changes in between.
     version = reads.changes(0, batches=0).catalog_version
     seen = reads.snapshot()
     results = {"isolation": reads.reader.isolation, "results": orjson.Fragment(seen.results)}
@@ -238,7 +238,7 @@ def _compare(reads: StateReads, cursor: Cursor) -> Delta:
         return _reset(reads, f"batch {cursor.txid} was reverted and may have other values now")
     changed = list(_changed(cursor.results, seen.results)) if seen.txid > cursor.txid else []
     if not changed:
-        # Keep the old results: what expires between two batches is sent with the next one.
+        # Keep the old results, so that rows that expire between two batches are sent with the next one.
         return Delta([], Cursor(at, seen.attempt, version, cursor.results))
     data = _fields(reads, at, seen.as_of) | {"changes": changed, "complete": True}
     return Delta([frame("batch", data, at)], Cursor(at, seen.attempt, version, seen.results))

@@ -1,8 +1,8 @@
-"""The stream of one client: sends deltas from its cursor on, heartbeats, and detects a client that does not read.
+"""The stream of one client: sends deltas from its cursor on and heartbeats, and detects a client that does not read.
 
-Each client is a cursor; nothing is queued per client. What it has not received yet is read from the changelog when it
-gets there, so a slow client costs as much as a fast one. A client that reads nothing for too long is disconnected; it
-loses nothing, because it resumes from its last event id.
+Each client is a cursor; nothing is queued per client. Batches that it has not received are read from the changelog when
+the client gets to them, so a slow client costs as much as a fast one. A client that reads nothing for too long is
+disconnected, but loses nothing, because it resumes from its last event id.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class EventStream:
-    """send: ASGI's. still_authorized: asked at every heartbeat; False ends the stream, None lets it wait.
+    """send: ASGI's. still_authorized: asked at every heartbeat; False ends the stream, None holds events back.
 
     turn: returns when it is this client's turn to be sent something.
 
-    Events are sent only after a positive answer. While the database is unavailable the client stays connected and gets
-    heartbeats, but no events, so that a key that is revoked meanwhile gets none.
+    While the database is unavailable, the client stays connected and gets heartbeats but no events, so that a key that
+    is revoked meanwhile gets none.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class EventStream:
             await self._wait(beat_at - time.monotonic())
 
     def _read(self) -> "asyncio.Task[Delta]":
-        # Count first, then read: a commit in between makes the counts differ, so the loop reads again.
+        # Count first, then read, because a commit in between then makes the counts differ, so the loop reads again.
         self._count = self._signals.count(self._reads.pipeline)
         reading = self._reads.first(self._last_id) if self._cursor is None else self._reads.after(self._cursor)
         reading.add_done_callback(self.wake)
@@ -131,7 +131,7 @@ class EventStream:
             return
         self._is_authorized = answer is True
         reached: EventId | None = getattr(self._cursor, "event_id", self._sent_id)
-        # Batches without a change for this client need not be read again when it resumes.
+        # Advance the client's last id, so that batches without a change for it are not read again when it resumes.
         advance = b"" if reached is None or reached == self._sent_id else deltas.last_id(reached)
         self._sent_id = reached
         await self._write(deltas.HEARTBEAT + advance)

@@ -1,6 +1,6 @@
 """What a client subscribes to: a state, some keys of it, or the commits of all pipelines.
 
-Subscriptions are values: clients with equal ones share their reads.
+Subscriptions are compared by value, so that clients with equal subscriptions share their reads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ Subscription = StateSubscription | CommitsSubscription
 
 
 def commits_subscription(parameters: Mapping[str, Sequence[str]], scope: KeyScope) -> CommitsSubscription:
-    """Raises UnknownParameterError: it has none."""
+    """Raises UnknownParameterError for any parameter, because it takes none."""
     check_parameters(parameters, ())
     return CommitsSubscription(Visible(scope).names)
 

@@ -1,26 +1,26 @@
-"""Which clients are served next after a commit: a slice of them at a time, and the callers take turns.
+"""Orders the clients that are served after a commit: a slice of them at a time, and the callers take turns.
 
-A commit concerns all clients of its state at once. Woken together they would keep the event loop until all are served,
-and a commit for one client of another API key would wait behind them.
+A commit concerns all clients of its state at once. If they were all woken together, they would occupy the event loop
+until all are served, and clients of another API key would wait behind them.
 """
 
 import asyncio
 from collections import deque
 
-# About as many as are served in 5 ms.
+# As many clients as are served in about 5 ms.
 SLICE = 16
 
 
 class Turns:
-    """Not thread-safe: for the event loop's thread."""
+    """Not thread-safe: use it only in the event loop's thread."""
 
     def __init__(self) -> None:
-        # By caller; the first one is next.
+        # Waiting clients by caller; the first caller is next.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._giving: asyncio.Task[None] | None = None
 
     async def take(self, caller: str) -> None:
-        """Return when it is this client's turn. caller: the API key or user whose client it is."""
+        """Return when it is this client's turn. caller: the client's API key or user."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(turn)
         if self._giving is None or self._giving.done():
@@ -32,7 +32,7 @@ class Turns:
             for _ in range(SLICE):
                 if self._waiting:
                     self._give_one()
-            # The clients of this slice go on, and whatever else is ready.
+            # Let the clients of this slice continue, and whatever else is ready.
             await asyncio.sleep(0)
 
     def _give_one(self) -> None:
@@ -40,6 +40,6 @@ class Turns:
         turns = self._waiting.pop(caller)
         turn = turns.popleft()
         if turns:
-            self._waiting[caller] = turns  # behind the others
+            self._waiting[caller] = turns  # last, so that the other callers get their turn first
         if not turn.done():
             turn.set_result(None)

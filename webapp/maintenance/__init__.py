@@ -1,1 +1,1 @@
-"""What people and the schedule do to states and pipelines: maintenance runs, renames, pauses, rewinds, replays."""
+"""Operations on states and pipelines, by people and by the schedule: runs, renames, pauses, rewinds, replays."""

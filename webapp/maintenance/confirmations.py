@@ -18,7 +18,7 @@ Kind = MaintenanceRun.Kind
 
 TITLES = {Kind.COMPACTION: "Compact", Kind.EXPIRY: "Expire", Kind.AUDIT: "Audit"}
 CONTINUES = (
-    "Readers and pipelines continue during a run. A run can be cancelled; what it has removed by then stays removed."
+    "Readers and pipelines continue during a run. A run can be cancelled; rows that it has removed stay removed."
 )
 
 Link = Callable[[Any], Any]
@@ -58,7 +58,7 @@ def replay_confirmation(
     link_pipeline: Link,
     hidden: Sequence[tuple[str, str]] = (),
 ) -> Confirmation:
-    """Return the confirmation of a replay of what was found of each pipeline, up to its committed batch."""
+    """Return the confirmation of a replay of the letters found in each pipeline, up to its committed batch."""
     letters = sum(each.letters for each in found.values())
     return Confirmation(
         title=f"Replay {letters:,} dead letter{'' if letters == 1 else 's'}?",
@@ -66,8 +66,8 @@ def replay_confirmation(
         cancel_url=cancel_url,
         notes=[
             "The driver reads them again with the pipeline's present code, in a batch of their own; each counts once. "
-            "To take that back, rewind the pipeline to the batch before.",
-            "What cannot be read now either stays a dead letter. Letters of states and those without a raw record "
+            "To undo this, rewind the pipeline to the batch before.",
+            "Input that still cannot be read stays a dead letter. Letters of states and letters without a raw record "
             "cannot be replayed.",
         ],
         headers=["pipeline", "replayed", "without a raw record", "counted by a partial reprocess", "up to batch"],
@@ -149,7 +149,7 @@ def _expiry_notes() -> list[str]:
 def _audit_notes() -> list[str]:
     return [
         "Keys chosen at random are compared with the changelog; nothing is changed. A run fails if a key deviates.",
-        'What was never counted is found by "tidegauge audit", which reads the source again.',
+        'Input that was never counted is only found by "tidegauge audit", which reads the source again.',
         "Readers and pipelines continue during a run.",
     ]
 

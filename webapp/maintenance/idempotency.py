@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that is sent again, such as after a lost answer, gets the run of the first one."""
+"""Idempotency keys: a request that is sent again, such as after a lost answer, gets the run of the first request."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +17,7 @@ class IdempotencyKeyReusedError(TidegaugeError):
 
 @dataclass(frozen=True)
 class IdempotentRequest:
-    """caller: whose keys are compared, an API key or a user. digest: of all that the request asks."""
+    """caller: the API key or user that sent it; only its own keys are compared. digest: of the whole request."""
 
     caller: str
     key: str
@@ -52,7 +52,7 @@ def keep(row: IdempotencyKey, request: IdempotentRequest, run: MaintenanceRun) -
 
 
 def forget(row: IdempotencyKey) -> None:
-    """Let the next request with the key be a new one."""
+    """Forget the key, so that the next request with it is a new one."""
     IdempotencyKey.objects.filter(pk=row.pk).delete()
 
 

@@ -1,7 +1,8 @@
-"""Acts on a pipeline that need its driver stopped, or Spark: what each would do now, and its command.
+"""Actions on a pipeline that need Spark or a stopped driver: what each would do now, and its command.
 
-A web process loads no Spark, so these run from the command line. What it can tell without one, it tells before: why an
-act would be refused, what a rewind takes back and how each state goes, and which work is under way.
+They run from the command line, because a web process does not load Spark. Pages show beforehand what can be known
+without Spark: why an action would be refused, what a rewind undoes and how it does so for each state, and which
+operations are running.
 """
 
 import shlex
@@ -14,12 +15,12 @@ from tidegauge.state_backends.repair.rewind import Rewind
 from tidegauge.webapp.catalog import queries, readers
 from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
 
-RECOVERY = "See docs/recovery.md for when it is needed."
+RECOVERY = "See docs/recovery.md for when this is needed."
 
 
 @dataclass(frozen=True)
 class Act:
-    """An act that a command carries out. refusal: why it would be refused now; empty if nothing is known."""
+    """An action that a command carries out. refusal: why it would be refused now; empty if no reason is known."""
 
     title: str
     says: str
@@ -29,7 +30,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Work:
-    """A work that holds the tables of a state now; see state_backends/ledger/state_lock.py."""
+    """An operation that has the lock of a state's tables now; see state_backends/ledger/state_lock.py."""
 
     state: str
     work: str
@@ -40,9 +41,9 @@ class Work:
 
 @dataclass(frozen=True)
 class RewindPlan:
-    """What a rewind to batch `to` takes back. rows: of its batches; letters: dead letters that go with them.
+    """What a rewind to batch `to` undoes. rows: the rows of the undone batches; letters: their dead letters.
 
-    steps: how each state goes back that can. refusal: why it would be refused, as far as the ledger tells.
+    steps: how each state that can go back does so. refusal: why it would be refused, as far as the ledger knows.
     """
 
     to: int
@@ -89,32 +90,32 @@ def rewind_plan(pipeline: PipelineStatus, to: int) -> RewindPlan:
 
 
 def reprocess_acts(pipeline: PipelineStatus) -> Iterator[Act]:
-    """Yield what can be done about a reprocess: begin one, or continue or abort it, or put the former states back."""
+    """Yield the actions that are possible now: begin, continue or abort a reprocess, or put the former states back."""
     run = ["run_pipeline", pipeline.name]
     again = pipeline.reprocess
     if again is None:
         says = (
-            "Counts the input again from its start with the present code, beside the states that are served; swaps "
-            "them in one transaction, and goes on as the driver. The former states are kept for a day."
+            "Counts the input again from its start with the present code, beside the served states; then swaps them in "
+            "one transaction and continues as the driver. The former states are kept for a day."
         )
         yield Act("Reprocess all states", says, manage(*run, "--reprocess"))
     elif again.status not in ("starting", "running"):
-        rows = f"It goes on after the {again.rows:,} rows that it has counted."
+        rows = f"It continues after the {again.rows:,} rows that it has counted."
         yield Act("Continue the reprocess", rows, manage(*run, "--reprocess"))
     if again is not None:
-        gone = f"Drops what it has counted, {again.rows:,} rows in {again.batches:,} batches. The states served stay."
+        gone = f"Drops what it has counted, {again.rows:,} rows in {again.batches:,} batches. The served states stay."
         under_way = "it runs: stop its process first" if again.status in ("starting", "running") else ""
         yield Act("Abort the reprocess", gone, manage(*run, "--abort-reprocess"), under_way)
     last = pipeline.last_reprocess
     if last is not None and last.kept_until is not None:
-        back = "Puts the states back that the last reprocess replaced, with the batch that they were at."
+        back = "Restores the states that the last reprocess replaced, at the batch that they had reached."
         yield Act("Take the reprocess back", back, manage(*run, "--roll-back"), driven(pipeline))
 
 
 def rebuild_act(pipeline: PipelineStatus, state: StateSummary) -> Act:
     says = (
         f"Replaces about {state.keys_estimate:,} rows of {state.name} from its changelog, as of the committed batch. "
-        "Until it has ended, the state is not served; a run that was cut short can be continued."
+        "The state is not served until the rebuild ends; an interrupted rebuild can be continued."
     )
     refusal = driven(pipeline) if state.changelog else "it has no changelog"
     return Act(f"Rebuild {state.name}", says, manage("rebuild", state.name), refusal)
@@ -122,8 +123,8 @@ def rebuild_act(pipeline: PipelineStatus, state: StateSummary) -> Act:
 
 def recovery_acts(pipeline: PipelineStatus) -> list[Act]:
     held, name = driven(pipeline), pipeline.name
-    checkpoint = f"Writes the checkpoint that the ledger's offsets tell, where it is lost or was restored. {RECOVERY}"
-    lost = f"Goes on after input that its source has lost, and records the gap among the dead letters. {RECOVERY}"
+    checkpoint = f"Rebuilds the checkpoint from the ledger's offsets, if it is lost or was restored. {RECOVERY}"
+    lost = f"Continues after input that its source has lost, and records the gap among the dead letters. {RECOVERY}"
     return [
         Act("Restore the checkpoint", checkpoint, manage("pipelines", "restore-checkpoint", name), held),
         Act("Skip lost input", lost, manage("pipelines", "skip-lost", name), held),
@@ -131,7 +132,7 @@ def recovery_acts(pipeline: PipelineStatus) -> list[Act]:
 
 
 def driven(pipeline: PipelineStatus) -> str:
-    """Return why what needs the pipeline for itself would be refused; empty if no driver holds it."""
+    """Return why an action that needs the pipeline without a driver would be refused; empty if it has none."""
     return f"the driver of {pipeline.name} is {pipeline.status}: stop it first" if pipeline.is_driven else ""
 
 

@@ -1,7 +1,7 @@
-"""Replay of dead letters as people ask for it: requests that mark letters, and what became of the last one.
+"""Replay of dead letters: requests mark letters, and the state of the last request can be read.
 
-The pipeline's driver takes marked letters between two batches, into a batch of their own: see
-state_backends/dead_letters/replay.py.
+The pipeline's driver takes the marked letters between two batches, into a batch of their own (see
+state_backends/dead_letters/replay.py).
 """
 
 import shlex
@@ -25,18 +25,18 @@ class NothingToReplayError(TidegaugeError):
 
 
 class ReplayUnderWayError(TidegaugeError):
-    """Letters of the pipeline wait to be replayed, or are in an open batch: wait until it is committed."""
+    """Letters of the pipeline already wait to be replayed, or are in an open batch: wait until it is committed."""
 
 
 class NotDrivenError(TidegaugeError):
-    """No driver of the pipeline runs: start it, or use the command, which leaves the letters to the next driver."""
+    """The pipeline has no running driver: start it, or use the command, which leaves the letters to the next driver."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The last request of a pipeline. letters: how many it marked. waiting: those that no committed batch has counted.
+    """The last request for a pipeline. letters: how many it marked. waiting: how many no committed batch has counted.
 
-    replayed: those counted since, the last of them in batch `txid`. All is 0 or None if there was no request.
+    replayed: how many were counted since, the last of them in batch `txid`. All fields are 0 or None without a request.
     """
 
     requested_at: datetime | None = None
@@ -48,17 +48,18 @@ class Replay:
 
     @property
     def remaining(self) -> int:
-        """Letters that are dead letters still: they cannot be read now either, or their batch was taken back."""
+        """Letters that are still dead letters, because they still cannot be read, or their batch was undone."""
         return self.letters - self.waiting - self.replayed
 
 
 def request_replay(*, name: str, choice: Choice, requested_by: str) -> Found:
-    """Request a replay by the driver that runs, as replay_dead_letters does; there is one at a time.
+    """Request a replay by the running driver, as replay_dead_letters does, but only one at a time.
 
     Raises UnknownPipelineError, ReplayUnderWayError, NothingToReplayError, NotDrivenError.
     """
     with transaction.atomic():
         conn = readers.connection()
+        # Held until the commit, so that two requests at once cannot both find that no letter waits.
         conn.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"request a replay of {name}"])
         waiting = queries.fetch(WAITING, {"pipeline": name})[0]["letters"]
         if waiting:
@@ -69,22 +70,22 @@ def request_replay(*, name: str, choice: Choice, requested_by: str) -> Found:
         found = replay_dead_letters(name=name, choice=choice, requested_by=requested_by)
         if not found.letters:
             raise NothingToReplayError(
-                f"pipeline {name!r}: no dead letter of the choice can be replayed; {found.without_record} have no raw "
-                f"record, and {found.counted} were counted by a partial reprocess"
+                f"pipeline {name!r}: none of the chosen dead letters can be replayed; {found.without_record} have no "
+                f"raw record, and {found.counted} were counted by a partial reprocess"
             )
-        # Last, so that a request that is refused for another reason says so; the transaction is rolled back.
+        # Checked last, so that other reasons for a refusal are reported first; the error rolls the marks back.
         if not queries.pipeline(name).is_driven:
             raise NotDrivenError(
-                f"pipeline {name!r} has no driver that runs; start it and ask again, or leave the letters to its next "
+                f"pipeline {name!r} has no running driver; start it and try again, or leave the letters to its next "
                 f"driver: `{command(name, choice)}`"
             )
     return found
 
 
 def replay_dead_letters(*, name: str, choice: Choice, requested_by: str, dry_run: bool = False) -> Found:
-    """Request that dead letters of a pipeline's sources are read again, in its next batch; return what was found.
+    """Request that dead letters of a pipeline's sources are read again; return what was found.
 
-    A driver that runs takes them at once, in a batch of their own; else the next one does when it starts.
+    A running driver takes them at once, in a batch of their own, otherwise the next driver does when it starts.
     Raises UnknownPipelineError.
     """
     names = queries.pipeline_names()
@@ -110,7 +111,7 @@ def replay_dead_letters(*, name: str, choice: Choice, requested_by: str, dry_run
 
 
 def last_replay(pipeline: str) -> Replay:
-    """Return the last request for a pipeline that the audit log has, and what became of it."""
+    """Return the last request for a pipeline in the audit log, and what became of its letters."""
     asked = AuditEntry.objects.filter(action=ACTION, target=f"pipeline {pipeline}").order_by("-id").first()
     if asked is None or "began" not in asked.detail:
         return Replay()
@@ -119,7 +120,7 @@ def last_replay(pipeline: str) -> Replay:
 
 
 def command(name: str, choice: Choice) -> str:
-    """Return the command that requests the same of the next driver."""
+    """Return the command that requests the same replay from the next driver."""
     words = ["tidegauge", "replay_dead_letters", name]
     words += ["--group", choice.pattern] if choice.pattern else []
     words += ["--ids", *map(str, choice.ids)] if choice.ids else []

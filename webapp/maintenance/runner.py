@@ -1,6 +1,6 @@
-"""Maintenance of a state: the plan that is shown before a run, and the run, carried out a page at a time.
+"""Maintenance of a state: the plan that is shown before a run, and the run itself.
 
-Each page is recorded, until the run is done, cancelled or fails.
+A run works a page at a time and records each page, until it is done, is cancelled or fails.
 """
 
 import logging
@@ -26,7 +26,8 @@ from tidegauge.webapp.catalog import queries, readers
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.queries import StateSummary
 
-# What is counted for a plan reads and sorts the table: measured 0.3 s at 11 MB on two busy cores.
+# Larger tables are not counted, because a count for a plan reads and sorts the table: 0.3 s at 11 MB, measured on two
+# busy cores.
 COUNTED_BYTES = 64 * 1024 * 1024
 
 Horizons = dict[str, tuple[int, datetime, int]]
@@ -34,11 +35,11 @@ Horizons = dict[str, tuple[int, datetime, int]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would find. busy: the run of the state that is queued or running; another one has to wait for it.
+    """What a run would do. busy: the queued or running run of the state, which another run has to wait for.
 
-    removable: rows that it would free by now, of `rows`; None where they are too many to be counted, or are not in a
-        table. horizon: batch and time up to which a compaction goes, and the oldest batch that can be read until then;
-        None where nothing is old enough.
+    removable: how many of `rows` rows it would free now; None if they are too many to be counted, or not in a table.
+    horizon: batch and time up to which a compaction goes, and the oldest batch that can be read before it; None if
+        nothing is old enough.
     """
 
     kind: str
@@ -60,12 +61,12 @@ class Plan:
 
 
 def keeps() -> timedelta:
-    """Return how far back compaction leaves the past alone."""
+    """Return for how long compaction keeps the history."""
     return timedelta(hours=settings.TIDEGAUGE_CHANGELOG_KEEP_HOURS)
 
 
 def plans(kind: str, names: Sequence[str]) -> list[Plan]:
-    """Return what a run of each state would do, by name. A fixed number of statements, however many states."""
+    """Return what a run of each state would do. Takes a fixed number of statements, however many states there are."""
     wanted = [state for state in queries.states() if state.name in set(names)]
     going = MaintenanceRun.objects.filter(state__in=names, status__in=MaintenanceRun.UNFINISHED)
     busy = {run.state_id: run for run in going}
@@ -79,7 +80,7 @@ def plans(kind: str, names: Sequence[str]) -> list[Plan]:
 
 
 def older_than(state: StateSummary, ttl: timedelta) -> int | None:
-    """Return how many keys would be past a ttl by now; None where they are too many to be counted, or in no table."""
+    """Return how many keys would be past a ttl now; None if they are too many to be counted, or not in a table."""
     counted = _counts({state.name: _dead(state, sql.Literal(ttl))} if _is_countable(state) else {})
     return counted[state.name][0] if counted else None
 
@@ -113,7 +114,7 @@ def _expired(states: Sequence[StateSummary]) -> dict[str, tuple[int, int]]:
 
 
 def _dead(state: StateSummary, ttl: sql.Composable) -> sql.Composed:
-    """Return the count of the expired rows, and of all."""
+    """Return SQL that counts the expired rows and all rows."""
     counts = "count(*) FILTER (WHERE NOT {}), count(*) FROM {} t CROSS JOIN (SELECT {} AS ttl) at_hand"
     return sql.SQL(counts + " WHERE NOT t.removed").format(
         live_sql("t", sql.SQL("at_hand.ttl"), NOW), sql.Identifier("tidegauge_state", state.name), ttl
@@ -131,7 +132,7 @@ def _replaceable(states: Sequence[StateSummary], horizons: Horizons) -> dict[str
 
 
 def _replaced(state: StateSummary, horizon: int, time: datetime, oldest: int) -> sql.Composed:
-    """Return the count of the entries that a compaction removes, and of all: at most one of a key stays up to there."""
+    """Return SQL that counts the entries that a compaction removes, and all. Up to `horizon`, one per key may stay."""
     counts = (
         "count(*) FILTER (WHERE t.txid <= {horizon} AND (t.txid < t.newest OR NOT {live})), count(*) FROM ("
         "SELECT txid, removed, updated_at, max(txid) FILTER (WHERE txid <= {horizon}) OVER ({of_key}) AS newest "
@@ -147,7 +148,7 @@ def _replaced(state: StateSummary, horizon: int, time: datetime, oldest: int) ->
     )
 
 
-# By kind: how many rows a run would free, and of how many.
+# Functions by kind that count how many rows a run would free, and how many there are.
 COUNTED: dict[str, Callable[[Sequence[StateSummary], Horizons], dict[str, tuple[int, int]]]] = {
     MaintenanceRun.Kind.COMPACTION: _replaceable,
     MaintenanceRun.Kind.EXPIRY: lambda states, _: _expired(states),
@@ -167,17 +168,14 @@ def _counts(counts: dict[str, sql.Composed]) -> dict[str, tuple[int, int]]:
     return {name: (removable, of) for name, removable, of in rows}
 
 
-# One maintenance run, carried out: a page at a time, each recorded, until it is done, cancelled or fails.
-
-
 logger = logging.getLogger(__name__)
 
-WORKER_DIED = "its worker died; what it had done stays done, so ask again for the rest"
+WORKER_DIED = "its worker died; completed pages are kept, run it again to continue"
 
 # The step of an audit that says how many keys deviate.
 DEVIATING = "keys that deviate"
 
-# Of the newest audit of each state that has compared its keys.
+# Reads the newest audit of each state that got as far as comparing keys.
 AUDITS = """
 SELECT DISTINCT ON (r.state) r.state, (step.value ->> 'seen')::bigint AS keys FROM tidegauge.maintenance_run r,
     jsonb_array_elements(r.progress -> 'steps') step WHERE r.kind = 'audit' AND step.value ->> 'step' = %(step)s
@@ -199,7 +197,7 @@ WHERE status = 'running' AND NOT tidegauge.is_worked_on(r.state, r.kind)
 
 
 def carry_out(work: StateWork, run_id: int) -> None:
-    """Do the work of a run that is marked running, and mark how it ended. work: holds the state's lock."""
+    """Carry out a run that is marked as running, and record how it ended. work: holds the state's lock."""
     run = MaintenanceRun.objects.get(pk=run_id)
     with bound_contextvars(run=run_id, kind=run.kind, state=run.state_id):
         logger.info("maintenance begins", extra={"requested_by": run.requested_by})
@@ -210,7 +208,7 @@ def carry_out(work: StateWork, run_id: int) -> None:
 def _carry_out(work: StateWork, run: MaintenanceRun) -> MaintenanceRun.Status:
     conn = work.conn
     try:
-        # A writer goes first; a page that cannot have its rows by then fails the run, which harms nothing.
+        # Writers come first. A page that cannot lock its rows in this time fails the run, which does no harm.
         conn.execute("SET lock_timeout = '60s'")
         spec = Catalog(conn).get(run.state_id)
         _save(run, before=sizes(conn, spec))
@@ -225,7 +223,7 @@ def _carry_out(work: StateWork, run: MaintenanceRun) -> MaintenanceRun.Status:
 
 
 def _work(run: MaintenanceRun, steps: Iterator[Step], work: StateWork) -> bool:
-    """Take the steps one by one. Returns False where the run was cancelled on the way, or makes room for a driver."""
+    """Take the steps one by one. Returns False if the run was cancelled meanwhile, or stops to let a driver in."""
     done: dict[str, Step] = {}
     with closing(steps):  # type: ignore[type-var]
         for step in steps:
@@ -238,7 +236,7 @@ def _work(run: MaintenanceRun, steps: Iterator[Step], work: StateWork) -> bool:
 
 
 def _report(run: MaintenanceRun, done: dict[str, Step]) -> bool:
-    """Record progress. Returns False once the run is called off, in the same statement."""
+    """Record progress. Returns False if the run was cancelled, which the same statement checks."""
     progress = {"steps": [{"step": step.step, "seen": step.seen, "removed": step.removed} for step in done.values()]}
     going = MaintenanceRun.objects.filter(pk=run.pk, cancel_requested=False)
     return bool(going.update(progress=progress)) or not _save(run, progress=progress)
@@ -271,7 +269,7 @@ def _audit(work: StateWork, spec: StateSpec) -> Iterator[Step]:
 
 
 def report(state: str, found: Audit) -> None:
-    """Log what an audit found to deviate or to be lost, as errors: that is what alerts are made of."""
+    """Log deviations and losses that an audit found, as errors, because alerts are made from these."""
     for loss in found.losses:
         logger.error("state %s: %s", state, loss)
     if found.deviations:

@@ -1,4 +1,4 @@
-"""The maintenance schedule: its tasks, how often they run, and when next."""
+"""The maintenance schedule: its tasks, how often they run, and when they run next."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tidegauge.webapp.maintenance.services import SCHEDULE
 
 @dataclass(frozen=True)
 class ScheduledTask:
-    """every: in words. last_at: None if it never ran. next_at: None if it is disabled."""
+    """every: as text. last_at: None if it never ran. next_at: None if it is disabled."""
 
     id: int
     name: str
@@ -34,7 +34,7 @@ def scheduled() -> list[ScheduledTask]:
 
 
 def described(task: PeriodicTask, requested_at: datetime | None = None) -> ScheduledTask:
-    """requested_at: when the task last requested a run; the scheduler stores its own time minutes later."""
+    """requested_at: when the task last requested a run, because the scheduler stores its own time minutes later."""
     # For a crontab, str() is the crontab expression.
     every = getattr(task.scheduler, "human_readable", None) or str(task.scheduler)
     last_at = max((at for at in (task.last_run_at, requested_at) if at), default=None)
@@ -55,7 +55,7 @@ def _kind(task: PeriodicTask) -> str:
 
 
 def _next_at(task: PeriodicTask, last_at: datetime | None) -> datetime | None:
-    """Return when the scheduler runs it next, by the scheduler's own estimate; now if that is overdue."""
+    """Return when the scheduler runs the task next, by the scheduler's own estimate; now if it is overdue."""
     if not task.enabled:
         return None
     since = last_at or task.start_time or task.date_changed

@@ -1,8 +1,7 @@
-"""Services: what people ask for. Views, tasks, commands and admin actions call this.
+"""Services that views, tasks, commands and admin actions call: maintenance, rebuilds, changes of settings, pauses.
 
-Maintenance of a state, a rebuild, another ttl or changelog, a pause of a pipeline. A maintenance run is a row from the
-request to the end. While one is carried out, its worker holds the state's lock; a run that says `running` without
-that lock has lost its worker.
+A maintenance run is a row from its request to its end. Its worker holds the state's lock while it carries the run out,
+so a row that says `running` without that lock has lost its worker.
 """
 
 import logging
@@ -49,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 Status, Kind = MaintenanceRun.Status, MaintenanceRun.Kind
 
-# Which states can use a run, where not all can.
+# The states that can use a run, by kind; a compaction can be used by all.
 MAINTAINED: dict[str, Callable[[], QuerySet[State]]] = {
     Kind.EXPIRY: lambda: State.objects.exclude(ttl=None),
     Kind.AUDIT: lambda: State.objects.filter(definition__changelog=True),
@@ -58,7 +57,7 @@ MAINTAINED: dict[str, Callable[[], QuerySet[State]]] = {
 TASK = "states.run_maintenance"
 SCHEDULE = "schedule"
 
-# A message that has not arrived by then may be lost with its broker; one delivered twice does no harm.
+# A message that has not arrived by then may have been lost by the broker. Delivering one twice does no harm.
 SEND_AGAIN_AFTER = timedelta(hours=1)
 
 
@@ -78,7 +77,7 @@ def request_maintenance(*, kind: str, state: str, requested_by: str) -> Maintena
     """Queue a compaction, an expiry or an audit of a state for the workers, and return the run.
 
     Raises UnknownStateError, UnfinishedRunError while another run of the state is queued or running, and
-    BrokerUnavailableError where no task can be queued.
+    BrokerUnavailableError if no task can be queued.
     """
     with transaction.atomic():
         run = _create(kind, state, requested_by)
@@ -89,9 +88,9 @@ def request_maintenance(*, kind: str, state: str, requested_by: str) -> Maintena
 def request_maintenance_once(
     *, kind: str, state: str, requested_by: str, request: IdempotentRequest
 ) -> tuple[MaintenanceRun, bool]:
-    """Queue a run as request_maintenance does, or return that of the same request before; and whether it is that.
+    """Queue a run as request_maintenance does. Returns the run, and whether an earlier same request has queued it.
 
-    Raises IdempotencyKeyReusedError as well. A request that fails, whatever the reason, may be sent again.
+    Raises IdempotencyKeyReusedError as well. A request that failed for any reason may be sent again.
     """
     with transaction.atomic():
         row = idempotency.claim(request)
@@ -114,9 +113,9 @@ def maintain_now(*, kind: str, state: str, requested_by: str) -> MaintenanceRun:
 
 
 def run_maintenance(run_id: int) -> None:
-    """Carry out a queued run. A run that has ended or is held by another worker is left alone; a task may come twice.
+    """Carry out a queued run. Does nothing if it has ended or another worker has it, because a task may come twice.
 
-    A failure is recorded in the run, also that another work has the state's tables. Raises UnknownRunError.
+    Failures are recorded in the run, including that another operation uses the state. Raises UnknownRunError.
     """
     run = find_run(run_id)
     with readers.own_connection() as conn:
@@ -146,9 +145,9 @@ def cancel_maintenance(run_id: int, *, requested_by: str) -> MaintenanceRun:
 
 
 def maintain_all(kind: str) -> list[MaintenanceRun]:
-    """Queue a run for every state that can use one, and clean the list of runs up. Returns the new runs.
+    """Queue a run for every state that can use one, and delete old records. Returns the new runs.
 
-    A compaction also replaces the synchronizers' logs by their current values, at once.
+    A compaction also replaces the synchronizers' logs by their current values, immediately.
     """
     fail_dead_runs()
     _forget_old_runs()
@@ -165,15 +164,15 @@ def maintain_all(kind: str) -> list[MaintenanceRun]:
 
 
 def fail_dead_runs() -> int:
-    """Mark the runs failed whose worker is gone. Returns their number."""
-    # The row is checked again under its lock, so a run that ends between the two looks is left alone.
+    """Mark runs as failed whose worker is gone. Returns their number."""
+    # PostgreSQL checks the row again once it has its lock, so a run that ends meanwhile is left alone.
     with connection.cursor() as cursor:
         cursor.execute(runner.FAIL_DEAD_RUNS, {"error": runner.WORKER_DIED})
         return cursor.rowcount
 
 
 def pause_pipeline(*, name: str, requested_by: str) -> None:
-    """Request that a pipeline pauses. Its driver ends the current batch and waits; one that starts later waits, too.
+    """Request that a pipeline pauses. Its driver ends the current batch and waits; a driver that starts later waits.
 
     A second request changes nothing. Raises UnknownPipelineError.
     """
@@ -186,10 +185,10 @@ def resume_pipeline(*, name: str, requested_by: str) -> None:
 
 
 def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested_by: str) -> Terms:
-    """Override the ttl or changelog of a state, or drop the override; return what is in force.
+    """Override the ttl or changelog of a state, or drop the override; return the settings that apply.
 
-    ttl, changelog: as Catalog.edit takes them, which says from when on they count. No change writes nothing.
-    Raises UnknownStateError, SpecError, and CatalogBusyError while a driver that starts has the catalog for itself.
+    ttl, changelog: arguments of Catalog.edit, which says when they take effect. Without a change nothing is written.
+    Raises UnknownStateError, SpecError, and CatalogBusyError while a starting driver has locked the catalog.
     """
     with transaction.atomic():
         conn = readers.connection()
@@ -197,7 +196,7 @@ def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested
         try:
             before, after = Catalog(conn).edit(name, ttl=ttl, changelog=changelog)
         except LockNotAvailable as error:
-            raise CatalogBusyError(f"state {name!r}: a driver that starts is at the catalog; try again") from error
+            raise CatalogBusyError(f"state {name!r}: a starting driver has locked the catalog; try again") from error
         if before != after:
             record("state.edit", f"state {name}", by=requested_by, before=before.document(), after=after.document())
     return after
@@ -206,11 +205,11 @@ def change_state(*, name: str, ttl: Ttl = KEEP, changelog: Log = KEEP, requested
 def rebuild_state(*, state: str, to: str, resume_from: Any = None, requested_by: str) -> Iterator[Progress]:
     """Replace the rows of a state in a backend from its changelog, as of the committed batch; yield progress.
 
-    Until it has ended, the state is not served from there and no driver feeds it.
+    Until it ends, the state is not served from that backend and no driver feeds it.
 
-    to: a name in BACKENDS. resume_from: the last key that a run which was cut short has done.
-    Raises UnknownStateError, PipelineHeldError while a driver lives, StateBusyError while another work has the state's
-    tables; SpecError for a state without a changelog, or without a table where the rows are to go into one.
+    to: a name in BACKENDS. resume_from: the last key that an interrupted run has completed.
+    Raises UnknownStateError, PipelineHeldError while a driver runs, StateBusyError while another operation uses the
+    state; SpecError for a state without a changelog, or without a table if the rows are to go into one.
     """
     with readers.own_connection() as conn:
         spec = Catalog(conn).get(state)
@@ -224,7 +223,7 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None, requested_by:
             target, committed = backend.rows(conn, spec), log.extent().committed
             backend.begin_rebuild(conn, spec, goes_on=after is not None)
             if spec.backend == to:
-                # Until it ends: a driver would count on from half of the rows, and a reader would miss the rest.
+                # Until it ends, because a driver would count on from half of the rows, and a reader miss the rest.
                 findings.record(conn, state, str(findings.rebuilding(spec)))
             yield from rebuild(log, target, resume_from=after, work=work)
             backend.end_rebuild(conn, spec, committed)
@@ -236,7 +235,7 @@ def rebuild_state(*, state: str, to: str, resume_from: Any = None, requested_by:
 def retire(*, kind: former.Kind, name: str, fate: Fate, folder: Path | None = None, requested_by: str) -> Iterator[str]:
     """Retire a state, or a pipeline with its states: keep, archive or drop it; yield what was done, a line at a time.
 
-    folder: of the archives. Of a pipeline, `finish_retirement` is to follow once its checkpoint and sources are gone.
+    folder: for the archives. Call `finish_retirement` for a pipeline once its checkpoint and sources are gone.
     Raises what Retirement.run raises.
     """
     with readers.own_connection() as conn:
@@ -251,20 +250,19 @@ def finish_retirement(pipeline: str) -> None:
 
 
 def forget_retirement(*, kind: former.Kind, name: str, requested_by: str) -> None:
-    """Free the name of what was retired; what was kept may be fed again. Raises UnknownNameError."""
+    """Free a former name; rows that were kept under it may be fed again. Raises LifeError."""
     with transaction.atomic():
         conn = readers.connection()
         found = former.former(conn, kind, name)
         if found is None or found.unfinished:
-            reason = "is no former name" if found is None else "is not yet gone: run its retirement again first"
+            reason = "is not a former name" if found is None else "is not yet gone: run its retirement again first"
             raise LifeError(f"{kind} {name!r} {reason}")
         former.forget(conn, kind, name)
         record(f"{kind}.forget", f"{kind} {name}", by=requested_by, fate=found.fate)
 
 
 def rename(*, kind: former.Kind, name: str, new: str, requested_by: str) -> None:
-    """Rename a state, also where API keys, webhooks, alert rules and saved views name it, or a pipeline, with limits
-    and history.
+    """Rename a state, also in API keys, webhooks, alert rules and saved views; or a pipeline, with limits and history.
 
     Raises what rename_state raises.
     """
@@ -288,7 +286,7 @@ def move_state(
 ) -> int:
     """Move a state to another backend, or to another pipeline; return the rows copied. Raises as life/move.py says.
 
-    spout: of a pipeline that has not run yet.
+    spout: the spout of a pipeline that has not run yet.
     """
     with readers.own_connection() as conn:
         rows = 0
@@ -301,7 +299,7 @@ def move_state(
 
 
 def audit_state(*, state: str, sample: int) -> Audit:
-    """Compare keys of a state, chosen at random, with its changelog. It takes no lock, as a run of an audit does.
+    """Compare keys of a state, chosen at random, with its changelog. Takes no lock, unlike a maintenance run.
 
     Raises UnknownStateError, and SpecError for a state without a changelog.
     """
@@ -320,7 +318,7 @@ def _set_desired_state(name: str, requested_by: str, *, paused: bool) -> None:
 
 def _create(kind: str, state: str, requested_by: str) -> MaintenanceRun:
     fail_dead_runs()
-    # Two requests at once queue up behind this lock, and the second one finds the first one's run.
+    # Lock the state's row, so that the second of two requests at once waits and finds the first one's run.
     if not State.objects.select_for_update(no_key=True).filter(name=state).exists():
         Catalog(readers.connection()).get(state)
     going = MaintenanceRun.objects.filter(state=state, status__in=MaintenanceRun.UNFINISHED).first()
@@ -347,7 +345,7 @@ def _claim(run_id: int) -> bool:
     run = MaintenanceRun.objects.filter(pk=run_id)
     if run.filter(status=Status.QUEUED).update(status=Status.RUNNING, started_at=Now()):
         return True
-    # This process holds the lock, so no worker carries it out any more.
+    # This process holds the state's lock, so a run that still says `running` has lost its worker.
     run.filter(status=Status.RUNNING).update(status=Status.FAILED, finished_at=Now(), error=runner.WORKER_DIED)
     return False
 

@@ -1,15 +1,15 @@
-"""What maintenance tells the rooms above it, which keep names of states and pipelines, or records that grow old.
+"""Signals to the apps above this one, which store names of states and pipelines, or records that must be deleted later.
 
-A receiver is connected in the `ready` of its application. An error of one goes to the caller, and the rename is undone.
+A receiver is connected in the `ready` of its app. An error of a receiver goes to the caller.
 """
 
 from django.dispatch import Signal
 
-# conn, old, new: within the transaction of the rename, on its psycopg connection.
+# conn, old, new. Sent within the transaction of the rename, on its psycopg connection, so that an error undoes both.
 state_renamed = Signal()
 
-# old, new: after the rename is committed; a second call finishes what a crash has left.
+# old, new. Sent after the rename is committed; after a crash in between, renaming again sends it.
 pipeline_renamed = Signal()
 
-# At each scheduled run, which deletes what is older than its own setting says.
+# Sent at each scheduled run. Receivers delete records that are older than their own setting allows.
 forgetting_old = Signal()

@@ -1,4 +1,4 @@
-"""The Celery tasks of the states, and the worker's entry in the list of running processes."""
+"""The Celery tasks that maintain states, and the worker's entry in the list of running processes."""
 
 from celery.signals import heartbeat_sent, worker_init, worker_shutdown
 
@@ -26,11 +26,11 @@ def refuse_pooler(**kwargs: object) -> None:
     try:
         readers.check_session("maintenance")
     except PoolerError as error:
-        # Celery logs other errors of a signal, and goes on.
+        # SystemExit, because Celery only logs other exceptions of a signal handler and continues.
         raise SystemExit(str(error)) from error
 
 
-# Celery sends its own heartbeat regularly; the membership uses the same rhythm.
+# The membership reports with each heartbeat that Celery sends of its own.
 @heartbeat_sent.connect
 def heartbeat(**kwargs: object) -> None:
     _this_worker.heartbeat()

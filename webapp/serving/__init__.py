@@ -1,1 +1,1 @@
-"""How processes serve: the front that reads requests, request ids and logs, health, stored metrics."""
+"""Serving of requests: the front that reads them, request ids and log lines, health checks, stored metrics."""

@@ -1,8 +1,8 @@
 """The front of the web process: reads requests on the event loop, and runs Django's WSGI handler in pools of threads.
 
-A thread is taken once a request has arrived whole, so a client that sends slowly, or nothing, holds a socket and no
-thread. A streamed answer takes a thread part by part, so a client that reads slowly holds none either. Every read and
-write has a time limit.
+A request gets a thread only after it has arrived completely, so a client that sends slowly or not at all holds a socket
+but no thread. A streamed answer takes a thread for each part, so a client that reads slowly holds no thread either.
+Every read and write has a time limit.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ WSGI: Mapping[str, Any] = {
 
 
 class RefusedError(Exception):
-    """Answered without Django: the request did not arrive as it must."""
+    """The request did not arrive as required. It is answered without Django."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -64,7 +64,7 @@ class RefusedError(Exception):
 
 
 class DisconnectedError(Exception):
-    """The client has gone before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 class Front:
@@ -88,7 +88,7 @@ class Front:
         except DisconnectedError:
             pass
         except RefusedError as error:
-            # The rest of the request may still come, so the connection cannot be used again.
+            # Close the connection, because the rest of the request may still arrive on it.
             await _refuse(environ, send, error.code, error, {"Connection": "close"})
         except TooManyAtOnceError as error:
             await _refuse(environ, send, "too_many_at_once", error, RETRY)
@@ -175,7 +175,7 @@ def _verify(environ: Mapping[str, Any]) -> None:
 
 
 class StreamedAnswer:
-    """An answer that has begun, whose parts are made and sent one by one. start: the first message."""
+    """An answer whose parts are made and sent one by one. start: its first message."""
 
     def __init__(self, start: dict[str, Any], response: HttpResponseBase) -> None:
         self._start = start
@@ -191,7 +191,8 @@ class StreamedAnswer:
     async def _stream(
         self, send: Send, disconnected: "asyncio.Future[None]", run: Run, context: Context, parts: Iterator[bytes]
     ) -> None:
-        # Only a whole answer gets its last message: without it the server breaks the connection off.
+        # Only a complete answer gets its last message. Without it the server aborts the connection, so that the client
+        # notices that the answer is incomplete.
         pace = Pace()
         while not disconnected.done():
             part = await run(partial(context.run, _next_part, parts))
@@ -209,9 +210,9 @@ class StreamedAnswer:
 
 
 class Pace:
-    """How long a client may take to read a stream: a pause, and in all as long as the lowest rate takes.
+    """Limits the time in which a client reads a stream: each pause, the average rate, and the whole stream.
 
-    Only the time that the client takes counts, not the time until there is a part to send.
+    For pauses and rate only the time that the client takes counts, not the time until there is a part to send.
     """
 
     def __init__(self) -> None:
@@ -251,7 +252,7 @@ def environ_of(scope: Scope) -> dict[str, Any]:
         "wsgi.url_scheme": scope["scheme"],
     }
     for name, value in scope["headers"]:
-        # An underscore would let a client write a header that a proxy writes with a hyphen.
+        # Skipped with an underscore, because a client could fake a header that a proxy sets with a hyphen.
         if b"_" not in name:
             variable = _VARIABLES.get(name) or _variable(name)
             text = value.decode("latin-1")
@@ -274,9 +275,10 @@ def _variable(name: bytes) -> str:
 
 
 def _answer(handler: Handler, environ: dict[str, Any], body: bytes, send: Send) -> StreamedAnswer | None:
-    """Run the handler and send its answer, in a thread; return it if it is streamed.
+    """Run the handler and send its answer, in a thread. A streamed answer is returned and not sent.
 
-    granian sends at the call, from any thread; to await that is for streams alone. This saves two changes of thread.
+    `send` is not awaited, because granian sends at the call, from any thread, and only streams need to wait. This saves
+    two switches of threads.
     """
     started: list[Any] = []
     wait = of_request.get()
@@ -295,7 +297,7 @@ def _answer(handler: Handler, environ: dict[str, Any], body: bytes, send: Send) 
 
 
 def _next_part(parts: Iterator[bytes]) -> bytes:
-    """Return the next bytes of a stream, at most one turn's; empty at the end."""
+    """Return the next part of a stream, of PART_BYTES or somewhat more; empty at the end."""
     collected, size = [], 0
     for part in parts:
         collected.append(part)

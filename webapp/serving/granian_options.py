@@ -1,4 +1,4 @@
-"""How granian serves the web and the events process: what `python -m granian` gets beside host, port and workers.
+"""Options of `python -m granian` for the web and the events process, except for host, port and workers.
 
 `Procfile`, the image and the manifests have the same options. Of HTTP/1 alone, because granian limits the time in which
 a client sends its headers only there. `--backpressure` is the number of clients that a worker accepts at once. A worker

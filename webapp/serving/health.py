@@ -1,8 +1,8 @@
 """The views /healthz, /readyz and /metrics, and who may see the names and figures in them.
 
-`/healthz` reports whether the database answers. `/readyz` is a 503 only if nothing can be served: a stale state is
-exact as of its txid, so it is served, and reported as stale. Names and metrics need TIDEGAUGE_METRICS_TOKEN; if it is
-not set, only clients on this machine may see them, and no client behind a proxy on this machine.
+`/healthz` reports whether the database answers. `/readyz` answers 503 only if nothing can be served. A stale state is
+served and reported as stale, because it is exact as of its txid. Names and metrics need TIDEGAUGE_METRICS_TOKEN; if it
+is not set, only clients on this machine may see them, except for clients behind a proxy on this machine.
 """
 
 import hmac
@@ -34,9 +34,9 @@ REFUSAL = "metrics require TIDEGAUGE_METRICS_TOKEN, as Authorization: Bearer <to
 
 @dataclass(frozen=True)
 class Freshness:
-    """How old a pipeline's states are. seconds: the age of the oldest input not counted, or of the last commit.
+    """How old a pipeline's states are. seconds: the age of the oldest uncounted input, or of the last commit.
 
-    message: of its driver, which may quote keys and input; empty where the verdict is not about it.
+    message: its driver's message, which may quote keys and input; empty if the verdict is not about a failure.
     """
 
     name: str
@@ -102,12 +102,12 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return HttpResponse(text, content_type=content_type)
 
 
-# What the events process answers, by path.
+# The views that the events process also serves, by path.
 ON_EVENTS = {"/healthz": healthz, "/metrics": metrics}
 
 
 def _seen(pipelines: list[Freshness], request: HttpRequest) -> list[Freshness]:
-    """Leave out, for a user who is restricted to some states, other pipelines and what drivers say."""
+    """Return what the user may see: without other pipelines and drivers' messages, if restricted to some states."""
     visible = of_request(request)
     if visible.scope.is_unrestricted:
         return pipelines
@@ -153,7 +153,7 @@ def _document(pipeline: Freshness, *, messages: bool) -> dict[str, Any]:
 
 
 def _replicas(*, names: bool) -> dict[str, Any]:
-    """Return how the replicas stand; nothing where there are none. Without them the primary answers."""
+    """Return the standings of the replicas; empty if there are none."""
     standings = replicas.configured.standings()
     if not standings:
         return {}
@@ -183,7 +183,7 @@ def _is_local(request: HttpRequest) -> bool:
     try:
         address = ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:
-        return False  # a Unix socket, which only a proxy connects to
+        return False  # a Unix socket, to which only a proxy connects
     return address.is_loopback and not any(header in request.META for header in FORWARDED)
 
 

@@ -1,6 +1,7 @@
 """Gives each request an id, a log line and a place in the metrics.
 
-RequestObserver is the outermost middleware, so what the others log has the request's id and their time is counted.
+RequestObserver is the outermost middleware, so that log lines of the others have the request's id, and their time
+counts.
 """
 
 import logging
@@ -21,13 +22,13 @@ from tidegauge.webapp.core.logs import request_id
 
 logger = logging.getLogger(logs.REQUESTS)
 
-# Requests of load balancers and scrapers, and answers to polls without news, are logged at DEBUG.
+# Logged at DEBUG, because they come all the time: requests of load balancers and scrapers, and polls without news.
 ROUTINE = frozenset({"healthz", "readyz", "metrics"})
 NOTHING_NEW = frozenset({204, 304})
 
 
 class RequestObserver:
-    """Binds the request's id to the log lines of the request, and clears what the thread bound before."""
+    """Binds the request's id to its log lines, and first clears what an earlier request of the thread has bound."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
@@ -42,7 +43,7 @@ class RequestObserver:
         response["X-Request-ID"] = identifier
         wait = of_request.get()
         if wait is not None and wait.is_wanted:
-            # This answer is dropped, and the request comes again.
+            # Not counted or logged, because the front drops this answer and calls the view again after the wait.
             wait.client = client_of(request)
             response.close()
             clear_contextvars()
@@ -118,7 +119,7 @@ def _route(request: HttpRequest) -> str:
 
 
 def _actor(request: HttpRequest) -> str:
-    """Return the API key or user if the view has authenticated them; the log does not query for them."""
+    """Return the API key or user if the view has authenticated one. The log does not query for them."""
     key: Any = getattr(request, "auth", None)
     if key is not None:
         return f"API key {key.name}"

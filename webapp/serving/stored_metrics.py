@@ -1,7 +1,7 @@
 """Metrics read from the database at each scrape: pipelines, their batches, states, maintenance and members.
 
-So they are right whatever processes run. An unknown value has no sample: a pipeline without a batch has no freshness,
-and a lag that the source does not know is not 0.
+They are correct whichever processes run, because they come from the database. An unknown value has no sample: a
+pipeline without a batch has no freshness, and a lag that the source does not know is not 0.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,15 +38,15 @@ class StoredMetrics(Collector):
         yield from families
 
     def describe(self) -> Iterable[Metric]:
-        return []  # otherwise registering it would read the database
+        return []  # because registering the collector would otherwise read the database
 
 
 class ReplicaMetrics(Collector):
-    """How the read replicas stand for this process."""
+    """The standings of the read replicas in this process."""
 
     def collect(self) -> Iterator[Metric]:
         used = _gauge("tidegauge_replica_used", "1 while a replica answers, 0 while it is left out", "replica")
-        lag = _gauge("tidegauge_replica_lag_seconds", "For how long a replica may lack what was committed", "replica")
+        lag = _gauge("tidegauge_replica_lag_seconds", "Age of the oldest commit that a replica may lack", "replica")
         for standing in replicas.configured.standings():
             used.add_metric([standing.name], standing.is_used)
             if standing.lag_seconds is not None:
@@ -75,7 +75,7 @@ def _pipelines(snapshot: SystemSnapshot) -> Iterator[Metric]:
     rate = _gauge("tidegauge_rows_per_second", "Rows counted per second in recent batches", "pipeline")
     status = _gauge("tidegauge_driver_status", "1 for the status the driver is in", "pipeline", "status")
     verdicts = _gauge("tidegauge_pipeline_verdict", "1 for the verdict on the pipeline", "pipeline", "verdict")
-    rejected = _gauge("tidegauge_rejected_share", "Dead letters of the rows of recent batches", "pipeline")
+    rejected = _gauge("tidegauge_rejected_share", "Share of dead letters among the rows of recent batches", "pipeline")
     failures = _gauge("tidegauge_driver_failures", "Failures in a row", "pipeline")
     reprocessing = _gauge("tidegauge_reprocessing", "1 during a reprocess", "pipeline")
     for one in snapshot.pipelines:

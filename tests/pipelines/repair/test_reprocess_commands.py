@@ -123,7 +123,7 @@ def test_a_run_that_ends_with_dead_letters_says_so_and_has_an_exit_code_of_its_o
 
 
 def test_one_state_without_a_reprocess_is_a_wrong_command(type_command):
-    with pytest.raises(CommandError, match="--state goes with --reprocess"):
+    with pytest.raises(CommandError, match="--state requires --reprocess"):
         call_command("run_pipeline", "word_count", states=["words"])
 
 

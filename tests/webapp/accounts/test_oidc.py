@@ -122,7 +122,7 @@ def test_only_allowed_groups_may_sign_in(provider, settings):
 
     refused = provider.sign_in(Client(), "s-1")
     assert refused.status_code == 403
-    assert "you are in none of the groups that may sign in here" in refused.content.decode()
+    assert "you are not in a group that may sign in here" in refused.content.decode()
     assert not User.objects.exists()
 
     settings.OIDC_ALLOWED_GROUPS = ["ops"]

@@ -149,7 +149,7 @@ class TestAdmin:
         issued = issue(key)
         address = f"{KEYS}{key.pk}/revoke-token/"
 
-        assert "id of which one" in admin_client.get(address).content.decode()
+        assert "The token, or its id" in admin_client.get(address).content.decode()
         admin_client.post(address, {"token": f" {issued.text} "})
 
         assert is_revoked(issued.text)
@@ -160,7 +160,7 @@ class TestAdmin:
 
         page = admin_client.post(f"{KEYS}{key.pk}/revoke-token/", {"token": text or other.text})
 
-        assert "is of no API key, or of another one" in page.content.decode()
+        assert "belongs to no API key, or to another one" in page.content.decode()
         assert not RevokedToken.objects.exists()
 
     def test_a_viewer_does_not(self, key, django_user_model):
@@ -180,7 +180,7 @@ class TestCommand:
         assert is_revoked(issued.text)
 
     def test_what_is_no_token_is_a_usage_error(self, db):
-        with pytest.raises(CommandError, match="is of no API key") as error:
+        with pytest.raises(CommandError, match="belongs to no API key") as error:
             call_command("api_keys", "revoke-token", "1")
 
         assert error.value.returncode == 2

@@ -136,7 +136,7 @@ class TestScopeOfStates:
         assert (pipeline["failures"], pipeline["message"], pipeline["wanted_by"]) == (2, "", "")
         assert (batch["rows_in"], batch["metrics"]) == (None, {})
         assert (seen["status"], seen["requested_by"]) == ("failed", "")
-        assert seen["error"] == "the run has failed; the operators see why"
+        assert seen["error"] == "the run has failed; the operators can see why"
 
     def test_a_repeated_request_shows_no_message_of_the_run(self, to_state):
         first = to_state.ask("POST", f"{CARRIER}/expiry", headers={"Idempotency-Key": "once"}).json()
@@ -144,7 +144,7 @@ class TestScopeOfStates:
 
         again = to_state.ask("POST", f"{CARRIER}/expiry", headers={"Idempotency-Key": "once"}).json()
 
-        assert (again["id"], again["error"]) == (first["id"], "the run has failed; the operators see why")
+        assert (again["id"], again["error"]) == (first["id"], "the run has failed; the operators can see why")
 
     def test_an_unfinished_run_is_a_409_that_does_not_say_who_asked_for_it(self, to_state):
         services.request_maintenance(kind="expiry", state="flights_by_carrier", requested_by="someone")

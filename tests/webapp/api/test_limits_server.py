@@ -98,7 +98,7 @@ class TestExports:
 
         refused = [head for head in heads if b"HTTP/1.1 429 " in head]
         assert len(refused) == 28
-        assert b"you have 4 exports under way, your limit" in refused[0]
+        assert b"you have 4 exports running, which is your limit" in refused[0]
         assert b"retry-after: 1" in refused[0].lower()
         assert sum(b"HTTP/1.1 503 " in head for head in others) == 1
 

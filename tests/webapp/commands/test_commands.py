@@ -79,7 +79,7 @@ def test_replay_says_how_many_letters_it_marks_and_who_asked_is_recorded(lasting
     assert dry == ["flights: 1 dead letters would be replayed"]
     assert untouched == (0,)
     assert said == [
-        "flights: 1 dead letters are replayed by the driver that runs, in a batch of their own",
+        "flights: 1 dead letters are replayed by the running driver, in a batch of their own",
         "flights: 1 cannot be replayed: no raw record of them was kept",
     ]
     assert lasting.conn.execute(marked).fetchone() == (1,)

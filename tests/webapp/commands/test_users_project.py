@@ -154,9 +154,9 @@ def test_a_module_that_cannot_be_read_is_told_after_the_others(project):
         ("orders orders", "pipeline 'orders' is named twice"),
         (
             "orders clicks --reprocess",
-            "--reprocess is for one pipeline, and orders, clicks were named; run it for each",
+            "--reprocess works for one pipeline, but orders, clicks were named; run it for each",
         ),
-        ("orders clicks --checkpoint there", "--checkpoint is for one pipeline, "),
+        ("orders clicks --checkpoint there", "--checkpoint works for one pipeline, "),
         ("clicks --input there", "pipeline 'clicks': acme.clicks:CLICKS takes no parameter 'folder'"),
         ("orders --once --trigger 5s", "trigger '5s' is not an interval; write `5 seconds` or `1 minute`"),
         ("orders --conf spark.sql.ansi.enabled", "--conf 'spark.sql.ansi.enabled' is not NAME=VALUE"),

@@ -63,7 +63,7 @@ class TestService:
         with readers.own_connection() as driver, driver.transaction():
             driver.execute("LOCK TABLE tidegauge.state IN SHARE ROW EXCLUSIVE MODE")
 
-            with pytest.raises(CatalogBusyError, match="a driver that starts is at the catalog; try again"):
+            with pytest.raises(CatalogBusyError, match="a starting driver has locked the catalog; try again"):
                 change_state(name=CARRIERS, ttl=DAY, requested_by="ann")
 
 

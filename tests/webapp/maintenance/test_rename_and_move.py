@@ -38,7 +38,7 @@ def test_a_renamed_state_answers_under_its_new_name_to_the_keys_that_were_restri
 
     said = called("rename", CARRIERS, "per_carrier")
 
-    assert said == [f"state {CARRIERS!r} is 'per_carrier' now; give that name in its declaration"]
+    assert said == [f"state {CARRIERS!r} is now 'per_carrier'; use that name in its declaration"]
     assert ApiKey.objects.get().states == ["per_carrier", "totals"]
     assert client.get("/api/v1/states/per_carrier", headers=key).json()["keys_estimate"] == 60
     open_key = {"Authorization": f"Bearer {create_api_key('open', ['read'])[1]}"}
@@ -55,9 +55,9 @@ def test_a_renamed_pipeline_takes_its_default_checkpoint_along(stopped, client, 
     said = called("rename", "--pipeline", "flights", "departures")
 
     assert said == [
-        "pipeline 'flights' is 'departures' now; give that name in its declaration",
+        "pipeline 'flights' is now 'departures'; use that name in its declaration",
         f"checkpoint: '{data_dir() / 'checkpoints' / 'departures'}'",
-        f"input: it stays in '{data_dir() / 'input' / 'flights'}'; go on with --input",
+        f"input: it stays in '{data_dir() / 'input' / 'flights'}'; continue with --input",
     ]
     headers = {"Authorization": f"Bearer {create_api_key('open', ['read'])[1]}"}
     assert client.get("/api/v1/pipelines/departures", headers=headers).json()["committed_txid"] == 2
@@ -85,7 +85,7 @@ def test_a_state_is_moved_to_redis_and_back_while_its_answers_stay(stopped, clie
 
 def test_a_state_goes_to_a_pipeline_that_is_declared_and_has_not_run(stopped):
     assert called("move", TOTALS.name, "--pipeline", "word_count") == [
-        "state 'totals': pipeline 'word_count' feeds it from its next batch on; declare it there, and not where it was"
+        "state 'totals': pipeline 'word_count' feeds it from its next batch on; move its declaration there"
     ]
     with pytest.raises(CommandError, match="pipeline 'nowhere' has not run yet, and pipeline 'nowhere' not found"):
         called("move", TOTALS.name, "--pipeline", "nowhere")

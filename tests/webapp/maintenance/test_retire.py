@@ -182,7 +182,7 @@ def test_a_pipeline_without_its_declaration_is_not_retired_unless_its_sources_ar
 
     monkeypatch.setattr("tidegauge.pipelines.driver.discovery.find", find)
 
-    with pytest.raises(CommandError, match="bring it back, or go on with --no-sources"):
+    with pytest.raises(CommandError, match="restore the declaration, or use --no-sources"):
         retire("--pipeline", "flights", "--drop", "--yes", "--checkpoint", "none")
 
 
@@ -201,5 +201,5 @@ def test_a_name_that_is_forgotten_is_free(stopped, client):
 
     assert retire(CARRIERS, "--forget") == [f"state {CARRIERS!r}: its name is free"]
     assert api(client, f"/api/v1/states/{CARRIERS}").status_code == 404
-    with pytest.raises(CommandError, match="is no former name"):
+    with pytest.raises(CommandError, match="is not a former name"):
         retire(CARRIERS, "--forget")

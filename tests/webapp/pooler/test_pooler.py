@@ -158,8 +158,8 @@ def test_other_settings_of_the_poolers_sessions_are_refused_by_name(pooled):
                 connection.cursor()
 
     assert str(found.value) == (
-        "the sessions of the connection pooler have IntervalStyle = 'iso_8601' for 'postgres', synchronous_commit = "
-        "'off' for 'on': set what is needed with ALTER ROLE .. SET, or in the connect_query of PgBouncer"
+        "the sessions of the connection pooler have IntervalStyle = 'iso_8601', not 'postgres'; synchronous_commit = "
+        "'off', not 'on': set the needed values with ALTER ROLE .. SET, or in the connect_query of PgBouncer"
     )
 
 
@@ -176,7 +176,7 @@ def test_the_check_of_the_replicas_says_once_what_the_poolers_sessions_lack(pool
     said = [record.getMessage() for record in caplog.records if record.name == replicas.__name__]
     assert len(said) == 2
     assert "compared with the primary: the sessions of the connection pooler have IntervalStyle = 'iso_8601'" in said[0]
-    assert "synchronous_commit = 'off' for 'on'" in said[1]
+    assert "synchronous_commit = 'off', not 'on'" in said[1]
 
 
 def test_work_that_needs_a_session_is_refused_without_the_address_of_the_server(pooled):

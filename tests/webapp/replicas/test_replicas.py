@@ -215,7 +215,7 @@ def test_a_replica_that_was_behind_before_the_first_check_is_not_used(cluster, r
         commit()
         found = reading(cluster.standbys[0])
 
-        assert found.reasons() == ["it has not replayed yet what the primary had at the first check"]
+        assert found.reasons() == ["it has not yet replayed what the primary had at the first check"]
 
 
 def test_a_lost_replica_costs_no_request_and_comes_back(cluster, reading, api, commit):
@@ -365,7 +365,7 @@ def test_a_standby_of_another_cluster_is_left_out(cluster, reading):
         found = reading(foreign.follow(), foreign.primary)
 
         of_standby, of_primary = found.reasons()
-        assert "it is of another cluster: its system identifier is " in of_standby
+        assert "it belongs to another cluster: its system identifier is " in of_standby
         assert of_primary.startswith("it is not a standby")
     finally:
         for server in (*foreign.standbys, foreign.primary):
@@ -379,7 +379,7 @@ def test_a_replica_with_other_tables_or_another_epoch_is_left_out(cluster, readi
 
     with replay_paused(standby):
         cluster.primary.query("INSERT INTO tidegauge.schema_version VALUES (99, 'later', '', now())")
-        assert "its tables are of version" in found.reasons()[0]
+        assert "its tables have version" in found.reasons()[0]
         cluster.primary.query("DELETE FROM tidegauge.schema_version WHERE number = 99")
         with readers.own_connection() as conn:
             epoch = new_epoch(conn, "a test")

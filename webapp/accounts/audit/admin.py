@@ -35,7 +35,7 @@ class AuditedEdits(ModelAdmin):
     """A mixin; it comes before the admin class."""
 
     def audited(self, instance: Any) -> dict[str, Any]:
-        """Return the values of an edited row that the entry has, in addition to its name."""
+        """Return the values of an edited row that are recorded in its entry, besides its name."""
         return {}
 
     def record_edit(self, request: HttpRequest, act: str, instance: Model, **detail: Any) -> None:

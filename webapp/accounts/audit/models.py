@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 class AuditEntry(models.Model):
     """One action. actor: a user's name, `API key NAME`, or `schedule`. target: kind and name, such as `state routes`.
 
-    request_id: of the request that did it, as in the logs; empty if there was none.
+    request_id: the id that the request has in the logs; empty if there was no request.
     """
 
     at = models.DateTimeField(db_default=Now(), db_index=True)

@@ -25,9 +25,10 @@ def record(action: str, target: str, *, by: str, **detail: Any) -> AuditEntry:
 
 
 def record_command(action: str, target: str, *, by: str, **detail: Any) -> None:
-    """Write an entry for what a command has done. Where there is no audit log for it, log that and go on.
+    """Write an entry for what a command has done. If that is not possible, log a warning and continue.
 
-    A project that only runs pipelines has no tables of Django, and the role of its drivers may not write this one.
+    A project that only runs pipelines does not have Django's tables, and the role of its drivers may not write to the
+    audit log.
     """
     try:
         record(action, target, by=by, **detail)

@@ -1,8 +1,8 @@
-"""The schedule that an installation starts with; from then on it is edited in the admin."""
+"""The schedule that an installation starts with; operators edit it in the admin from then on."""
 
 from django.db import migrations
 
-# The audit is disabled: it reads tables at random, which not everyone wants.
+# The audit is disabled, because it reads tables at random positions, and not every installation wants that load.
 SCHEDULE = {
     "Compact all states": ("compaction", 1, "hours", True),
     "Expire rows past their time": ("expiry", 10, "minutes", True),
@@ -14,7 +14,7 @@ def add_schedule(apps, schema_editor):
     interval = apps.get_model("django_celery_beat", "IntervalSchedule")
     task = apps.get_model("django_celery_beat", "PeriodicTask")
     for name, (kind, every, period, enabled) in SCHEDULE.items():
-        # Several equal intervals may exist: nothing in the table forbids it.
+        # Not get_or_create, because several equal intervals may exist: the table has no unique constraint.
         schedule = interval.objects.filter(every=every, period=period).first()
         schedule = schedule or interval.objects.create(every=every, period=period)
         defaults = {"task": "states.maintain_all", "interval": schedule, "args": f'["{kind}"]', "enabled": enabled}

@@ -4,6 +4,6 @@ from tidegauge.state_backends.schema.install import install
 
 
 def install_tables(apps, schema_editor):
-    """Bring the library's tables up to date. A no-op where a driver, or an earlier migration, has done so."""
+    """Bring the library's tables up to date. Does nothing if a driver or an earlier migration has done so."""
     schema_editor.connection.ensure_connection()
     install(schema_editor.connection.connection)

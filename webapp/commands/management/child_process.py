@@ -1,6 +1,6 @@
 """Child processes of a command: each writes its own log, stops on request, and ends when the parent is killed.
 
-Without Django, because benchmarks use it too.
+This module does not import Django, because benchmarks use it, too.
 """
 
 import ctypes
@@ -18,8 +18,8 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 class Child:
     """A child process in its own session, so that Ctrl-C reaches only the parent.
 
-    log: file of its output. stop_seconds: how long it may take to stop before it is killed. folder: where it runs, by
-    default where this process does.
+    log: file for its output. stop_seconds: how long it may take to stop before it is killed. folder: its working
+    directory; by default that of this process.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Child:
         return self._process.pid
 
     def exit_code(self) -> int | None:
-        """Return its exit code, None while it runs."""
+        """Return its exit code; None while it runs."""
         return self._process.poll()
 
     def stop(self) -> None:
@@ -71,5 +71,5 @@ class Child:
 
 
 def _end_with_parent() -> None:
-    # So that no server keeps running, and its port taken, when the parent is killed.
+    # So that no server keeps running and keeps its port when the parent is killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

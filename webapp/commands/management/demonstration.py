@@ -48,13 +48,13 @@ from tidegauge.webapp.commands.management.child_process import Child
 from tidegauge.webapp.serving import granian_options
 
 PIPELINE = "flights"
-# By module, as pipelines of the user's may have the names. Both read the flights; the first is the one recounted.
+# By module, because the user's pipelines may have the same names. Both read the flights; only the first is recounted.
 FLIGHTS, AIRCRAFT = "tidegauge.pipelines.jobs.flights:flights", "tidegauge.pipelines.jobs.aircraft:aircraft"
 ADMIN = "admin"
 NEEDED_BYTES = 1_000_000_000  # the input, Spark's scratch files and a year of write-ahead log
 HEALTHY_WITHIN_SECONDS = 60.0
 
-# Larger than the one day of the live demo: with --once the batches are not watched.
+# More than the one day of the live demo, because with --once nobody watches single batches.
 DAYS_PER_BATCH = 8
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Access:
-    """Addresses and credentials of the demo; stored in `demo.json`, which only its owner can read."""
+    """Address and credentials of the demo; stored in `demo.json`, which only its owner can read."""
 
     url: str
     api_key: str
@@ -101,7 +101,7 @@ def names_of(references: Sequence[str]) -> list[str]:
 
 @contextmanager
 def only_demo() -> Iterator[None]:
-    """Write a pid file while this demo runs, over an outdated one. Raises RuntimeSetupError if another demo runs."""
+    """Keep a pid file while this demo runs; replaces a stale one. Raises RuntimeSetupError if another demo runs."""
     pid_file = data_dir() / "demo.pid"
     pid = _stored_pid(pid_file)
     if pid is not None and _is_demo(pid):
@@ -135,9 +135,9 @@ def grant_access(port: int) -> Access:
 
 
 def set_up_roles() -> dict[str, str]:
-    """Let the embedded server have the roles of an installation; return their addresses, part to URL.
+    """Set up the roles of an installation on the embedded server; return their addresses, part to URL.
 
-    A server of the user's is left as it is, and so nothing is returned.
+    The user's own server is not changed, and nothing is returned for it.
     """
     server = EmbeddedPostgres(data_dir())
     if server.process() is None or server.url() != os.environ["DATABASE_URL"]:
@@ -153,21 +153,21 @@ def start_children(
 ) -> list[Child]:
     """Start web, events, worker and pipelines in this order; stop them in reverse order.
 
-    references: the pipelines, by default the demo's. addresses: of the database, for each role; none: DATABASE_URL.
+    references: the pipelines, by default the demo's. addresses: the database's URL for each role; empty: DATABASE_URL.
     """
     web_role, worker_role, pipeline_role = (
         {"DATABASE_URL": addresses[part]} if addresses else {} for part in ("web", "worker", "pipeline")
     )
     if references:
-        pipeline_role = {}  # they may read tables of the user's, which no role of ours may
+        pipeline_role = {}  # because they may read the user's tables, which our roles may not
     logs = data_dir() / "logs"
     python = sys.executable
-    # Compaction keeps a week of history by default; in the demo it should have an effect at once.
+    # Not the default of a week, so that a compaction has an effect in the demo at once.
     os.environ.setdefault("TIDEGAUGE_CHANGELOG_KEEP_HOURS", "0")
     if not references:
-        # A year of input is there from the start, so its last day waits for as long as all take.
+        # A high limit, because a year of input is there from the start, so its last day waits until all is processed.
         os.environ.setdefault("TIDEGAUGE_STALE_AFTER_SECONDS", "3600")
-    # People read these logs.
+    # As text, because people read these logs.
     os.environ.setdefault("LOG_FORMAT", "text")
     os.environ.setdefault("GRANIAN_LOG_CONFIG", str(PACKAGE / "webapp" / "core" / "granian.json"))
     events_port = port + 1 if is_free(port + 1) else free_port()
@@ -178,7 +178,7 @@ def start_children(
     granian = [python, "-m", "granian", "--host", "127.0.0.1", "--workers", "1", "--port"]
     worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
     beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
-    # Where the pipelines' modules are; `-m` finds a checkout from its own folder alone.
+    # Run from the folder with the pipelines' modules. There `-m` does not find a checkout, so manage.py is run.
     program = [str(REPOSITORY / "manage.py")] if is_checkout() else ["-m", "tidegauge"]
     pipelines = references or [FLIGHTS, AIRCRAFT, "--input", str(input_folder())]
     pipeline = [python, *program, "run_pipeline", *pipelines]

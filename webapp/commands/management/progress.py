@@ -1,4 +1,4 @@
-"""Progress of pipelines for people: on a terminal a table that is redrawn, and nothing beside the log elsewhere."""
+"""Progress of pipelines for people: on a terminal a table that is redrawn; elsewhere the log is enough."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ DRAWN_SECONDS = 1.0
 
 
 def is_wanted() -> bool:
-    """Return whether standard error is a terminal, and LOG_FORMAT asks for no lines there."""
+    """Return whether standard error is a terminal, and LOG_FORMAT does not ask for log lines there."""
     return sys.stderr.isatty() and not os.environ.get("LOG_FORMAT")
 
 
@@ -29,7 +29,7 @@ def is_wanted() -> bool:
 def live_progress(names: Sequence[str], *, wanted: bool) -> Iterator[None]:
     """Show how pipelines are doing until the end of the block, with warnings and errors above.
 
-    Where that is not wanted (see is_wanted) the log has a line per batch, and this adds none.
+    wanted: see is_wanted. If false this shows nothing, because the log then has a line per batch.
     """
     if not wanted:
         yield
@@ -46,18 +46,18 @@ def live_progress(names: Sequence[str], *, wanted: bool) -> Iterator[None]:
 
 
 def _draw(live: Live, progress: "Progress", ended: threading.Event) -> None:
-    """Draw once a second, and for the last time when all has ended."""
+    """Draw once a second, and for the last time when the block ends."""
     try:
         while not ended.wait(DRAWN_SECONDS):
             live.update(progress.table(), refresh=True)
         live.update(progress.table(), refresh=True)
     finally:
-        connection.close()  # each thread has its own
+        connection.close()  # because each thread has its own
 
 
 @contextmanager
 def _warnings_alone() -> Iterator[None]:
-    """Keep lines below warnings off the terminal, and write the others where Live has redirected standard error."""
+    """Hide log lines below warnings, and write the others to the standard error that Live has redirected."""
     handlers = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
     before = [(handler, handler.stream, handler.level) for handler in handlers]
     for handler in handlers:
@@ -72,21 +72,21 @@ def _warnings_alone() -> Iterator[None]:
 
 
 class Progress:
-    """A table of some pipelines and their states, as the database has them."""
+    """A table of some pipelines and their states, read from the database."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._shown: RenderableType = Text("starting Spark ..")
 
     def table(self) -> RenderableType:
-        """Return the table as of now; of the last time, where the database does not answer."""
-        with suppress(DatabaseError, TidegaugeError):  # the driver reports it, and tries again
+        """Return the current table, or the last one if the database does not answer."""
+        with suppress(DatabaseError, TidegaugeError):  # because the driver reports the error and tries again
             if found := self._pipelines():
                 self._shown = Group(_of_pipelines(found), _of_states(found))
         return self._shown
 
     def line(self) -> str:
-        """Return the same of the pipelines as one line. Raises DatabaseError."""
+        """Return the progress of the pipelines as one line. Raises DatabaseError."""
         return "; ".join(
             f"{each.name} {each.status}, batch {each.committed_txid}, {_rate(each)} events/s, {_pending(each)} pending"
             for each in self._pipelines()

@@ -11,7 +11,7 @@ def add_conf_option(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of Spark, as spark.driver.memory=4g; may be repeated",
+        help="a Spark setting, such as spark.driver.memory=4g; may be repeated",
     )
 
 

@@ -9,7 +9,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def parse_timespan(text: str, option: str, words: str = "") -> timedelta:
-    """Return the span of time in `text`. option, words: for the error, which lists other words that are allowed.
+    """Return the span of time in `text`. option, words: for the error; `words` lists other allowed values.
 
     Raises CommandError with returncode 2 for an invalid one.
     """

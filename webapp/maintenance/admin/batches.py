@@ -30,7 +30,7 @@ from tidegauge.webapp.maintenance.replay import (
 
 FROM_SOURCE = "source"
 
-# The columns of a dead letter that need a permission of their own.
+# Columns of a dead letter that only users with VIEW_DEAD_LETTERS see.
 RAW_INPUT = ["line", "record"]
 
 
@@ -48,7 +48,7 @@ class AttemptsFilter(admin.SimpleListFilter):
 
 
 class RejectedByFilter(admin.SimpleListFilter):
-    """Offers the states of the catalog: the default filter would read all dead letters to find them."""
+    """Offers the states of the catalog, because the default filter would read all dead letters to find them."""
 
     title = "rejected by"
     parameter_name = "state"
@@ -145,13 +145,13 @@ class DeadLetterAdmin(LongListAdmin):
         return [name for name in self.fields if name not in RAW_INPUT or request.user.has_perm(VIEW_DEAD_LETTERS)]
 
     def get_search_fields(self, request: HttpRequest):
-        # A search finds what it does not show.
+        # Also from the search, because a match reveals what a column holds even if it is not shown.
         return [
             name for name in self.search_fields if name not in RAW_INPUT or request.user.has_perm(VIEW_DEAD_LETTERS)
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        # So does a filter in the address: `?line__startswith=`.
+        # Refused, because a filter in the address such as `?line__startswith=` reveals it, too.
         is_input = lookup.partition("__")[0] in RAW_INPUT
         return super().lookup_allowed(lookup, value, request) and (
             not is_input or request.user.has_perm(VIEW_DEAD_LETTERS)

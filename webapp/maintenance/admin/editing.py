@@ -1,4 +1,4 @@
-"""The form for the settings of a state, and the description of what an edit will do."""
+"""The form for the settings of a state, and the sentences that say what an edit will do."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,14 +19,14 @@ from tidegauge.webapp.maintenance import runner
 
 ON_OFF = {True: "on", False: "off"}
 EXPIRED_ROWS_RETURN = "Rows that were past the old retention are visible again unless expiry has removed them."
-PIPELINE_FOLLOWS = "The pipeline uses it from its next batch on; an open batch keeps its old retention."
+PIPELINE_FOLLOWS = "The pipeline uses it from its next batch on; an open batch keeps the old retention."
 UPDATERS = (
-    "The values are JSON: an updater that keeps data until a later event, such as a join, loses it if it expires first."
+    "The values are JSON. An updater that keeps data for a later event, such as a join, loses data that expires first."
 )
 
 
 class StateForm(forms.ModelForm):
-    """Retention and changelog, each as declared or overridden."""
+    """Edits retention and changelog, each as declared or overridden."""
 
     keep = forms.ChoiceField(label="Retention", widget=UnfoldAdminRadioSelectWidget)
     amount = forms.IntegerField(label="Amount", min_value=1, required=False, widget=UnfoldAdminIntegerFieldWidget)
@@ -78,7 +78,7 @@ class StateForm(forms.ModelForm):
         return cleaned
 
     def changes(self) -> dict[str, Any]:
-        """Return the settings as services.change_state takes them."""
+        """Return the settings as arguments of services.change_state."""
         answers = self.cleaned_data
         ttl: Ttl = DECLARED if answers["keep"] == "declared" else None
         if answers["keep"] == "so_long":

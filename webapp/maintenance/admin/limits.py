@@ -1,4 +1,4 @@
-"""Limits of single pipelines, edited."""
+"""The admin's pages for the limits of single pipelines."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -38,9 +38,9 @@ class PipelineLimitsForm(forms.ModelForm):
         model = PipelineLimits
         fields = ["pipeline", "stale_seconds", "rejected_share"]
         help_texts = {
-            "stale_seconds": "it is stale if its oldest input has waited longer; empty: that of the settings",
+            "stale_seconds": "it is stale if its oldest input has waited longer; empty: as in the settings",
             "rejected_share": "it is rejecting if more of its recent rows are dead letters, from 0 to 1; "
-            "empty: that of the settings",
+            "empty: as in the settings",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -68,7 +68,7 @@ class PipelineLimitsAdmin(AuditedEdits, ModelAdmin):
     search_fields = ["pipeline"]
 
     def record_edit(self, request: HttpRequest, act: str, instance: Any, **detail: Any) -> None:
-        # Among the entries of the pipeline, so that its page leads to them.
+        # Recorded for the pipeline, so that its page links to the entry.
         record(f"pipeline.limits_{act}", f"pipeline {instance}", by=request.user.get_username(), **detail)
         limits.own_limits.clear()
 

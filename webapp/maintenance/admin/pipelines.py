@@ -36,7 +36,7 @@ NOTES = {
         "No data is lost: input waits at the source, and the states are still served.",
         "Rows continue to expire while a pipeline is paused.",
     ],
-    "Resume": ["The pipelines continue with the next batch and process the input that has waited."],
+    "Resume": ["The pipelines continue with the next batch and process the input that is waiting."],
 }
 
 
@@ -95,7 +95,7 @@ class PipelineAdmin(ReadOnlyAdmin):
         return self._control(request, queryset, "Resume", services.resume_pipeline, _will_resume)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pipeline]:
-        # A reprocess is stored as a pipeline of its own; the dashboard shows it with the pipeline that it replaces.
+        # Without reprocesses. They are stored as pipelines, but the dashboard shows each with the pipeline it replaces.
         return super().get_queryset(request).filter(reprocesses=None).select_related("driver")
 
     def get_changelist_instance(self, request: HttpRequest):

@@ -123,7 +123,7 @@ def confirmation_of_runs(request: HttpRequest, kind: Kind, planned: Sequence[Pla
 
 
 def request_runs(request: HttpRequest, kind: Kind, planned: Iterable[Plan]) -> HttpResponse | None:
-    """Request a run of each state; redirect to the run of a single state, else to the list of the runs."""
+    """Request a run of each state. Redirects to the run if there is only one, otherwise to the list of the runs."""
     runs = [run for plan in planned if (run := _request_run(request, kind, plan.state.name)) is not None]
     if not runs:
         return None

@@ -20,12 +20,12 @@ from tidegauge.webapp.celery import app
 from tidegauge.webapp.core.admin_pages import link_to_audit, moment
 from tidegauge.webapp.maintenance.schedule import described
 
-# Solar and one-off schedules are not offered: maintenance is periodic or requested.
+# Solar and one-off schedules are not offered, because maintenance is either periodic or requested.
 for model in (PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedSchedule):
     admin.site.unregister(model)
 
 MAINTAIN_ALL = "states.maintain_all"
-# What can be scheduled: label, task name and arguments as celery-beat stores them.
+# Tasks that can be scheduled: label, task name, and arguments as celery-beat stores them.
 WORK: dict[str, tuple[str, str, str]] = {
     MaintenanceRun.Kind.COMPACTION: ("Compact all states", MAINTAIN_ALL, '["compaction"]'),
     MaintenanceRun.Kind.EXPIRY: ("Expire rows of all states", MAINTAIN_ALL, '["expiry"]'),
@@ -40,7 +40,7 @@ MIN_INTERVAL = timedelta(seconds=10)
 
 
 def work_of(task: PeriodicTask) -> str | None:
-    """Return the key in WORK of a task, None for any other task."""
+    """Return the key of a task in WORK; None if WORK does not have it."""
     stored = task.task, _json(task.args)
     return next((key for key, (_, name, args) in WORK.items() if stored == (name, _json(args))), None)
 
@@ -69,7 +69,7 @@ class PeriodicTaskForm(forms.ModelForm):
         model = PeriodicTask
         fields = ["name", "interval", "crontab", "enabled", "description"]
         labels = {"enabled": "Enabled", "interval": "Interval", "crontab": "Crontab"}
-        # The defaults describe database columns.
+        # Replaced, because the defaults describe database columns.
         help_texts = {
             "name": "",
             "enabled": "",
@@ -138,7 +138,7 @@ class PeriodicTaskAdmin(AuditedEdits, ModelAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: PeriodicTask | None = None):
         shown = list(self.fieldsets) if obj else self.fieldsets[:-1]
         if obj and not self.has_change_permission(request, obj):
-            # A read-only page has no form field `work`.
+            # `does` in place of `work`, because a read-only page has no form and so no field `work`.
             shown[0] = (None, {"fields": ["name", "does", "enabled", "description"]})
         return shown
 
@@ -215,7 +215,7 @@ class IntervalForm(forms.ModelForm):
 
 
 class TimingAdmin(AuditedEdits, ModelAdmin):
-    """Schedules that tasks share. One in use cannot be deleted, since that would delete its tasks."""
+    """Schedules that tasks share. A schedule in use cannot be deleted, because that would delete its tasks."""
 
     list_fullwidth = True
 

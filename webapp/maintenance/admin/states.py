@@ -1,4 +1,4 @@
-"""States: their figures and settings, and actions to compact and expire them."""
+"""States: their figures and settings, and actions to compact, expire and audit them."""
 
 from typing import Any
 

@@ -128,7 +128,7 @@ class TestProgress:
 
         page = operator.get(PAGE)
 
-        assert "It goes on after the 40 rows that it has counted." in text(page)
+        assert "It continues after the 40 rows that it has counted." in text(page)
         assert commands(page)[:2] == [
             "tidegauge run_pipeline flights --reprocess",
             "tidegauge run_pipeline flights --abort-reprocess",

@@ -184,6 +184,6 @@ class TestReplay:
 
         page = text(confirm(operator, REPLAY, follow=True))
 
-        assert "Pipeline 'flights' has no driver that runs" in page
+        assert "Pipeline 'flights' has no running driver" in page
         assert "`tidegauge replay_dead_letters flights`" in page
         assert operator.post("/pipelines/nosuch/dead-letters/replay").status_code == 404

@@ -26,7 +26,7 @@ def test_searches_of_a_person_are_limited(filled, reader, searching, address):
     refused = reader.get(address)
 
     assert (refused.status_code, refused["Retry-After"]) == (429, "1")
-    assert "Too many at once. You have 1 searches under way, your limit" in text(refused)
+    assert "Too many at once. You have 1 searches running, which is your limit" in text(refused)
     assert reader.get(address.partition("?")[0]).status_code == 200
 
 

@@ -239,7 +239,7 @@ class TestReplay:
     def test_a_refusal_is_shown(self, filled, letters, admin_client):
         page = act(admin_client, "replay", letters[2], at=LETTERS, follow=True)
 
-        assert "no dead letter of the choice can be replayed" in page.content.decode()
+        assert "none of the chosen dead letters can be replayed" in page.content.decode()
 
     def test_a_viewer_is_not_offered_it(self, letters, viewer):
         assert "Replay…" not in viewer.get(LETTERS).content.decode()

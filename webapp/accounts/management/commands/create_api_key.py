@@ -31,13 +31,13 @@ class Command(BaseCommand):
             "--key-prefix", default="[]", metavar="JSON", help="""leading key parts it is restricted to, as '["JFK"]'"""
         )
         parser.add_argument(
-            "--query", action="append", default=[], help="a saved query that is all it may run; may be repeated"
+            "--query", action="append", default=[], help="restricts it to this saved query; may be repeated"
         )
-        parser.add_argument("--rate", type=int, help="requests per minute; 0: no limit; default: that of the settings")
-        parser.add_argument("--burst", type=int, help="how many of them at once; default: the requests of one minute")
+        parser.add_argument("--rate", type=int, help="requests per minute; 0: no limit; default: as in the settings")
+        parser.add_argument("--burst", type=int, help="requests at once; default: the requests of one minute")
         expiry = parser.add_mutually_exclusive_group()
         expiry.add_argument("--days", type=float, help="how many days it is valid; default: unlimited")
-        expiry.add_argument("--expires-at", metavar="TIME", help="until when it is valid, as 2027-01-01T00:00:00Z")
+        expiry.add_argument("--expires-at", metavar="TIME", help="when it expires, as 2027-01-01T00:00:00Z")
 
     def check_options(self, options: dict[str, Any]) -> None:
         given = _given(options)

@@ -1,4 +1,4 @@
-"""Compare keys of a state, chosen at random, with what its source or its changelog says they should hold."""
+"""Compare keys of a state, chosen at random, with the values that its source or its changelog gives for them."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ SHOWN = 20
 
 class Command(BaseCommand):
     help = (
-        "Compare keys of a state, chosen at random, with what its source gives when it is read again, or with its "
-        "changelog. It changes nothing; readers and the pipeline may go on."
+        "Compare keys of a state, chosen at random, with a recount of its source, or with its changelog. This changes "
+        "nothing; readers and the pipeline may continue."
     )
     requires_migrations_checks = True
 
@@ -31,7 +31,7 @@ class Command(BaseCommand):
             "--from",
             dest="by",
             choices=["source", "changelog"],
-            help="what to compare with (default: the source where it can be read again, else the changelog)",
+            help="what to compare with (default: the source if it can be read again, else the changelog)",
         )
         parser.add_argument("--input", type=Path, help="input folder (default: DATA/input/PIPELINE)")
         parser.add_argument("--checkpoint", help="checkpoint folder, or its URI (default: DATA/checkpoints/PIPELINE)")
@@ -76,7 +76,7 @@ def number(text: str) -> int:
 
 
 def _recounted(state: str, options: Mapping[str, Any]) -> Audit:
-    # Imported here, since a comparison with the changelog should not load Spark.
+    # Imported here, because a comparison with the changelog should not load Spark.
     from tidegauge.pipelines.driver.discovery import find
     from tidegauge.pipelines.repair.recount import Recount
     from tidegauge.pipelines.spark.session import start_session
@@ -95,7 +95,7 @@ def _recounted(state: str, options: Mapping[str, Any]) -> Audit:
 
 
 def _shown(value: Any, other: Any) -> Any:
-    """Return a value without what is equal in the other one, and without the bytes of sketches."""
+    """Return a value without the parts that are equal in the other one, and without the bytes of sketches."""
     if not isinstance(value, dict) or not isinstance(other, dict):
         return value if not isinstance(value, dict) else _readable(value)
     return _readable({name: part for name, part in value.items() if part != other.get(name)})

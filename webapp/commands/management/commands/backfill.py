@@ -1,4 +1,4 @@
-"""Count a pipeline's history from files or a table, then let its own source go on."""
+"""Count a pipeline's history from files or a table, then continue with the pipeline's own source."""
 
 import os
 from pathlib import Path
@@ -13,8 +13,8 @@ from tidegauge.state_backends.errors import TidegaugeError
 
 class Command(BaseCommand):
     help = (
-        "Count history before a pipeline's first own batch, from a source that MODULE:SOURCE names, as files that were "
-        "exported; then hand over to the pipeline's own source, which starts where its declaration says."
+        "Count the history from before a pipeline's first batch, from the source at MODULE:SOURCE, such as exported "
+        "files. The pipeline's own source then continues, and starts where its declaration says."
     )
     requires_system_checks: list[str] = []
 
@@ -33,12 +33,12 @@ class Command(BaseCommand):
         except Exception as error:
             raise CommandError(f"pipeline {name!r}: its backfill failed: {failure_reason(error)}") from error
         self.stdout.write(
-            f"pipeline {name!r}: history counted up to batch {done}; `tidegauge run {name}` goes on with its own source"
+            f"pipeline {name!r}: history counted up to batch {done}; `tidegauge run {name}` reads its own source next"
         )
 
 
 def _backfill(name: str, options: dict[str, Any]) -> int | None:
-    # Imported here, since Django imports every command, and this one loads Spark.
+    # Imported here, because Django imports every command, and these load Spark.
     from tidegauge.pipelines.driver.discovery import find
     from tidegauge.pipelines.repair.backfill import Backfill, history_source
     from tidegauge.pipelines.spark.session import start_session

@@ -30,7 +30,7 @@ WELCOME = """
 {examples}  Ctrl-C stops everything; the next run continues from there. Logs: {logs}
 """
 
-# Of the flights; `{{` stays one brace.
+# For the demo's flights. `{{` becomes one brace, because this is formatted once.
 EXAMPLES = """\
   Look up two routes:
 
@@ -54,7 +54,7 @@ class Command(BaseCommand):
         parser.add_argument("names", nargs="*", metavar="NAME", help="pipelines to run (default: the demo's flights)")
         parser.add_argument("--port", type=int, default=8000, help="port of the web server (default: 8000)")
         parser.add_argument(
-            "--once", action="store_true", help="process the whole input, compare the states with a recount, and end"
+            "--once", action="store_true", help="process all input, compare the states with a recount, then end"
         )
         parser.add_argument("--json", action="store_true", help="with --once: print the result as one JSON object")
 
@@ -66,10 +66,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.check_options(options)
-        # Imported here, since it loads Spark.
+        # Imported here, because it loads Spark.
         from tidegauge.webapp.commands.management import demonstration
 
-        # So that each line is visible at once in a pipe or a file.
+        # Line buffering, so that each line is visible at once in a pipe or a file.
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True)
         try:

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand
 
 
 class Command(BaseCommand):
-    help = "List the epochs of the ledger, the newest first: when each was made, and why."
+    help = "List the epochs of the ledger, newest first: when and why each was made."
     requires_migrations_checks = True
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -10,8 +10,8 @@ from tidegauge.state_backends.errors import TidegaugeError, UnknownPipelineError
 
 class Command(BaseCommand):
     help = (
-        "Move the rows of a state to another backend, exactly as they are committed, or let another pipeline feed it. "
-        "Stop the drivers first, and change the declaration afterwards."
+        "Move the committed rows of a state to another backend, or let another pipeline feed it. Stop the drivers "
+        "first, and change the declaration afterwards."
     )
     requires_migrations_checks = True
 
@@ -19,7 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("state", metavar="STATE", help="which state")
         where = parser.add_mutually_exclusive_group(required=True)
         where.add_argument("--to", choices=list(BACKENDS), help="the backend")
-        where.add_argument("--pipeline", metavar="NAME", help="the pipeline, whose driver is stopped, too")
+        where.add_argument("--pipeline", metavar="NAME", help="the pipeline; stop its driver, too")
 
     def handle(self, *args: Any, **options: Any) -> None:
         from tidegauge.webapp.maintenance import services
@@ -35,13 +35,13 @@ class Command(BaseCommand):
         if backend is not None:
             said = f"{rows} rows moved to {backend}; declare it with backend={backend!r}"
         else:
-            said = f"pipeline {pipeline!r} feeds it from its next batch on; declare it there, and not where it was"
+            said = f"pipeline {pipeline!r} feeds it from its next batch on; move its declaration there"
         self.stdout.write(f"state {state!r}: {said}")
 
 
 def _spout_of_new(name: str) -> str | None:
-    """Return the spout kind of a pipeline that is declared and has not run yet; None for one that has."""
-    # Imported here, since it loads Spark.
+    """Return the spout of a pipeline that is declared but has not run yet; None if it has run."""
+    # Imported here, because it loads Spark.
     from tidegauge.pipelines.driver.discovery import find
     from tidegauge.pipelines.errors import PipelineError
     from tidegauge.webapp.catalog import queries

@@ -1,4 +1,4 @@
-"""List pipelines, pause and resume them, and bring one together again after one of its parts went back."""
+"""List pipelines, pause and resume them, and repair one after its ledger, checkpoint or source was set back."""
 
 import json
 import os
@@ -24,10 +24,9 @@ RECOVERIES = ("rewind", "restore-checkpoint", "skip-lost")
 class Command(BaseCommand):
     help = (
         "List the pipelines that have run, or with `declared` those that can be run, and where they are declared. Or "
-        "pause or resume one; a pause takes effect after the current batch. Or recover one "
-        "whose driver is stopped: `rewind` takes its states back to an earlier batch, `restore-checkpoint` writes the "
-        "checkpoint that the ledger's offsets tell, `skip-lost` goes on after input that its source has lost. See "
-        "docs/recovery.md."
+        "pause or resume one; a pause takes effect after the current batch. Or recover one whose driver is stopped: "
+        "`rewind` takes its states back to an earlier batch, `restore-checkpoint` rebuilds the checkpoint from the "
+        "ledger's offsets, `skip-lost` continues after input that its source has lost. See docs/recovery.md."
     )
     requires_migrations_checks = True
 
@@ -85,7 +84,7 @@ class Command(BaseCommand):
         except (TidegaugeError, RuntimeSetupError):
             raise
         except Exception as error:
-            # A source or the database that does not answer, in the words of its driver.
+            # Such as a source or a database that does not answer; the message is that of its client library.
             raise CommandError(f"pipelines {action} {name}: {failure_reason(error)}") from error
 
     def _print(self, lines: Iterator[str]) -> None:
@@ -94,8 +93,8 @@ class Command(BaseCommand):
 
 
 def _declared() -> Iterator[str]:
-    """Yield a line for each pipeline that can be run. Raises PipelineError for the modules that cannot be read."""
-    # Imported here, since the other actions should not load Spark.
+    """Yield a line for each pipeline that can be run, then raise PipelineError if modules cannot be read."""
+    # Imported here, because the other actions should not load Spark.
     from tidegauge.pipelines.driver.discovery import Search, examples, places
 
     own = Search(places())
@@ -108,7 +107,7 @@ def _declared() -> Iterator[str]:
 
 
 def _recovery(action: str, name: str, options: dict[str, Any]) -> Iterator[str]:
-    # Imported here, since the other actions should not load Spark.
+    # Imported here, because the other actions should not load Spark.
     from tidegauge.pipelines.driver.discovery import find
     from tidegauge.pipelines.repair.recovery import Recovery
     from tidegauge.pipelines.spark.session import start_session

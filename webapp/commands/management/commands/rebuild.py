@@ -15,7 +15,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("state", metavar="STATE", help="which state; it must have a changelog")
-        parser.add_argument("--to", choices=list(BACKENDS), help="backend to write to (default: that of the state)")
+        parser.add_argument("--to", choices=list(BACKENDS), help="backend to write to (default: the state's own)")
         parser.add_argument(
             "--resume-from", metavar="KEY", type=json.loads, help="continue after this key, a JSON list"
         )

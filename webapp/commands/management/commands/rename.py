@@ -13,7 +13,7 @@ from tidegauge.state_backends.schema.former import Kind
 class Command(BaseCommand):
     help = (
         "Rename a state, with its tables, history, settings and the API keys that are restricted to it; or with "
-        "--pipeline a pipeline. Stop the driver first, and give the new name in the declaration afterwards."
+        "--pipeline a pipeline. Stop the driver first, and change the name in the declaration afterwards."
     )
     requires_migrations_checks = True
 
@@ -31,22 +31,22 @@ class Command(BaseCommand):
             services.rename(kind=kind, name=name, new=new, requested_by="command rename")
         except TidegaugeError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{kind} {name!r} is {new!r} now; give that name in its declaration")
+        self.stdout.write(f"{kind} {name!r} is now {new!r}; use that name in its declaration")
         if kind == "pipeline":
             for line in _folders(name, new):
                 self.stdout.write(line)
 
 
 def _folders(name: str, new: str) -> list[str]:
-    """Take the default checkpoint folder along; say where the input is expected. Returns what to tell people."""
+    """Rename the default checkpoint folder. Returns lines that say where checkpoint and input are."""
     old, target = (data_dir() / "checkpoints" / each for each in (name, new))
     lines = []
     if old.exists() and not target.exists():
         old.rename(target)
         lines.append(f"checkpoint: {str(target)!r}")
     elif not target.exists():
-        lines.append("checkpoint: it stays where it is; go on with --checkpoint")
+        lines.append("checkpoint: it stays where it is; continue with --checkpoint")
     inputs: Path = data_dir() / "input" / name
     if inputs.exists():
-        lines.append(f"input: it stays in {str(inputs)!r}; go on with --input")
+        lines.append(f"input: it stays in {str(inputs)!r}; continue with --input")
     return lines

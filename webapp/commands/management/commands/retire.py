@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tidegauge.pipelines.declare.pipeline import Pipeline
 
 WHAT_GOES = {
-    Fate.KEPT: "{whole} is served as it is now, and no longer fed",
+    Fate.KEPT: "{whole} is still served as it is now, but no longer fed",
     Fate.ARCHIVED: "{whole}: rows and changelog are written to {folder} as Parquet, read back, and dropped",
-    Fate.DROPPED: "{whole}: rows and changelog are dropped, for good",
+    Fate.DROPPED: "{whole}: rows and changelog are dropped; this cannot be undone",
 }
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class Command(BaseCommand):
     help = (
         "Retire a state that is no longer declared, or with --pipeline a pipeline with all its states, its checkpoint "
-        "and what its sources keep on their servers, as a replication slot. Stop the driver first. See "
+        "and whatever its sources keep on their servers, such as a replication slot. Stop the driver first. See "
         "docs/life-of-a-pipeline.md."
     )
     requires_migrations_checks = True
@@ -38,19 +38,19 @@ class Command(BaseCommand):
         parser.add_argument("state", nargs="?", metavar="STATE", help="which state")
         parser.add_argument("--pipeline", metavar="NAME", help="a pipeline, with all its states")
         fate = parser.add_mutually_exclusive_group(required=True)
-        fate.add_argument("--keep", action="store_true", help="go on serving what it holds")
+        fate.add_argument("--keep", action="store_true", help="keep its rows and serve them")
         fate.add_argument("--archive", type=Path, metavar="DIR", help="write it to DIR/STATE as Parquet, then drop it")
         fate.add_argument("--drop", action="store_true", help="drop it")
-        fate.add_argument("--forget", action="store_true", help="free a name that was retired or renamed")
+        fate.add_argument("--forget", action="store_true", help="free the name of a retired or renamed one")
         parser.add_argument("--checkpoint", help="checkpoint folder, or its URI (default: DATA/checkpoints/NAME)")
         parser.add_argument(
-            "--no-sources", action="store_true", help="leave what the pipeline's sources keep on their servers"
+            "--no-sources", action="store_true", help="do not drop what the pipeline's sources keep on their servers"
         )
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
     def check_options(self, options: dict[str, Any]) -> None:
         if (options["state"] is None) == (options["pipeline"] is None):
-            raise CommandError("retire needs a STATE or --pipeline NAME, one of the two", returncode=2)
+            raise CommandError("retire needs either a STATE or --pipeline NAME", returncode=2)
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.check_options(options)
@@ -81,7 +81,7 @@ class Command(BaseCommand):
         yield from services.retire(kind="state", name=name, fate=fate, folder=folder, requested_by="command retire")
 
     def _pipeline(self, name: str, options: dict[str, Any]) -> Iterator[str]:
-        # Imported here, since retiring a state should not load Spark.
+        # Imported here, because retiring a state should not load Spark.
         from tidegauge.pipelines.repair.life import drop_checkpoint, drop_sources, held_sources, readers_of
         from tidegauge.webapp.catalog import queries
         from tidegauge.webapp.maintenance import services
@@ -109,12 +109,13 @@ class Command(BaseCommand):
         if found is not None and found.unfinished:
             yield from drop_sources(declared) if declared else ()
             yield from drop_checkpoint(checkpoint, found.checkpoint_id)
+            # Last, so that a retirement that was interrupted stays unfinished, and the next call completes it.
             services.finish_retirement(name)
         yield f"pipeline {name!r}: nothing else is left of it"
 
 
 def _checkpoint(name: str, given: str | None) -> "CheckpointPath":
-    """Return the checkpoint of a pipeline; one in a store is reached through Spark, which is started."""
+    """Return the checkpoint of a pipeline. Starts Spark if it is in a store, because only Spark can access that."""
     from tidegauge.pipelines.checkpoint.files import StorePath, checkpoint_folder
     from tidegauge.pipelines.spark.session import start_session
 
@@ -138,6 +139,6 @@ def _declared(name: str) -> "Pipeline":
         return find(name).pipeline()
     except PipelineError as error:
         raise CommandError(
-            f"{error}; without its declaration it is not known what its sources keep on their servers, as a "
-            "replication slot: bring it back, or go on with --no-sources"
+            f"{error}; without its declaration it is not known what its sources keep on their servers, such as a "
+            "replication slot: restore the declaration, or use --no-sources"
         ) from error

@@ -11,7 +11,7 @@ from tidegauge.state_backends.errors import TidegaugeError
 from tidegauge.state_backends.schema import role_setup
 from tidegauge.state_backends.schema.roles import PARTS, PREFIX, Roles, of_database
 
-# Who connects as which role, for the list of addresses.
+# The processes that connect as each role, for the list of addresses.
 USERS = {
     "owner": "migrate",
     "pipeline": "run_pipeline",
@@ -24,8 +24,8 @@ SHORTEST_PASSWORD = 12
 
 class Command(BaseCommand):
     help = (
-        "Create or mend the roles that Tidegauge's processes connect as. DATABASE_URL is that of a superuser, or of "
-        "the role that owns the database so far, with CREATEROLE. Passwords come from the environment: "
+        "Create or repair the roles that Tidegauge's processes connect as. DATABASE_URL must name a superuser, or the "
+        "role that owns the database so far, with CREATEROLE. Passwords come from the environment: "
         + ", ".join(f"TIDEGAUGE_{part.upper()}_PASSWORD" for part in PARTS)
         + "; a role whose variable is unset keeps its password."
     )
@@ -67,13 +67,13 @@ class Command(BaseCommand):
         for line in found:
             self.stdout.write(line)
         if found:
-            raise CommandError("the roles are not as they should be; run `roles` as a superuser to mend them")
+            raise CommandError("the roles are not as they should be; run `roles` as a superuser to repair them")
         self.stdout.write("the roles are as they should be")
 
     def _passwords(self, roles: Roles, *, ask: bool) -> dict[str, str]:
         found = {part: os.environ.get(f"TIDEGAUGE_{part.upper()}_PASSWORD", "") for part in PARTS}
         for part in PARTS if ask else ():
-            found[part] = found[part] or getpass(f"password of {roles[part]} (empty: as it is): ")
+            found[part] = found[part] or getpass(f"password of {roles[part]} (empty: keep it): ")
         for part, password in found.items():
             if password and len(password) < SHORTEST_PASSWORD:
                 raise CommandError(
@@ -84,4 +84,4 @@ class Command(BaseCommand):
 
     def _warn(self, names: list[str] | None) -> None:
         for name in names or ():
-            self.stderr.write(f"{name} has no password; set one, unless the server lets it in by other means")
+            self.stderr.write(f"{name} has no password; set one, unless the server authenticates it in another way")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SPARK_UI_PORT = 4040
 
-# What only one pipeline at a time can be told.
+# Options that only work for a single pipeline, with their names in the parsed options.
 OF_ONE = {
     "--checkpoint": "checkpoint",
     "--rebind": "rebind",
@@ -39,8 +39,8 @@ OF_ONE = {
     "--roll-back": "roll_back",
 }
 
-# The exit code of a run with --once that lost input to dead letters: other than that of a failure, which a supervisor
-# tries again.
+# The exit code of a run with --once whose input partly became dead letters. It differs from that of a failure, because
+# a supervisor restarts after a failure.
 REJECTED = 3
 
 logger = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 
 class Command(BaseCommand):
     help = (
-        "Run pipelines until SIGTERM or Ctrl-C, which end each after its current batch. Several share one Spark; one "
-        "that fails for good leaves the others running, and the exit code is 1 once they have ended. With --once it is "
+        "Run pipelines until SIGTERM or Ctrl-C, which end each after its current batch. Several share one Spark. If "
+        "one fails for good, the others keep running, and the exit code is 1 when they have ended. With --once it is "
         "3 if input became dead letters."
     )
     requires_system_checks: list[str] = []
@@ -59,13 +59,13 @@ class Command(BaseCommand):
             "names",
             nargs="+",
             metavar="NAME",
-            help="a pipeline's name, or where it is declared, as acme.orders:orders; `pipelines declared` lists them",
+            help="name or declaration of a pipeline, such as acme.orders:orders; `pipelines declared` lists them",
         )
-        parser.add_argument("--input", type=Path, help="input folder, of each that is named (default: DATA/input/NAME)")
+        parser.add_argument("--input", type=Path, help="input folder of each pipeline (default: DATA/input/NAME)")
         parser.add_argument("--checkpoint", help="checkpoint folder, or its URI (default: DATA/checkpoints/NAME)")
         parser.add_argument("--files-per-batch", type=int, help="maximum number of files in a batch")
         parser.add_argument("--once", action="store_true", help="process the existing input, then end")
-        parser.add_argument("--trigger", metavar="INTERVAL", help="start a batch every so often, as '5 seconds'")
+        parser.add_argument("--trigger", metavar="INTERVAL", help="start a batch at this interval, such as '5 seconds'")
         add_conf_option(parser)
         parser.add_argument(
             "--ui",
@@ -75,16 +75,17 @@ class Command(BaseCommand):
             metavar="PORT",
             help="serve Spark's pages (default: from port %(const)s)",
         )
-        parser.add_argument("--fail-fast", action="store_true", help="stop all pipelines when one has failed for good")
+        parser.add_argument("--fail-fast", action="store_true", help="stop all pipelines when one fails for good")
         parser.add_argument(
             "--rebind",
             action="store_true",
-            help="accept another checkpoint; the source continues where the states stopped",
+            help="accept a different checkpoint; the source continues where the states stopped",
         )
         parser.add_argument(
             "--accept-gap",
             action="store_true",
-            help="feed a state or measure again that batches were committed without; it says since when it is complete",
+            help="feed a state or measure again although batches were committed without it; it shows since when it is "
+            "complete",
         )
         parser.add_argument(
             "--reprocess",
@@ -97,7 +98,7 @@ class Command(BaseCommand):
             action="append",
             dest="states",
             metavar="STATE",
-            help="reprocess this state alone, up to the batch that its pipeline has committed; may be repeated",
+            help="reprocess only this state, up to the committed batch of its pipeline; may be repeated",
         )
         parser.add_argument(
             "--accept-shorter",
@@ -107,13 +108,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--accept-changes",
             action="store_true",
-            help="let a reprocess give other results where these depend on when a batch ran (ttl, late events)",
+            help="allow a reprocess whose results differ if they depend on when batches ran (ttl, late events)",
         )
         parser.add_argument(
             "--keep-old",
             default="1d",
             metavar="SPAN",
-            help="how long a reprocess keeps the states that it replaces, such as 7d or 12h; 0d drops them at once "
+            help="how long a reprocess keeps the replaced states, such as 7d or 12h; 0d drops them at once "
             "(default: %(default)s)",
         )
         parser.add_argument(
@@ -220,7 +221,7 @@ class Command(BaseCommand):
                 spark = start_session(", ".join(names), packages=packages, **how_spark)
             except Exception as error:
                 raise CommandError(f"Spark did not start: {failure_reason(error)}") from error
-            # A session each, since a pipeline's queries are written over views that are named in its session.
+            # A session for each, because a pipeline's queries use views that are named in its session.
             txids = {name: list[int]() for name in names}
             drivers = [
                 Driver(each, spark.newSession(), dsn, options, _noting(txids[each.name], options), stopping)
@@ -241,7 +242,7 @@ class Command(BaseCommand):
 
 
 def _act(act: Callable[..., None], name: str, checkpoint: "CheckpointPath", how_spark: dict[str, Any]) -> None:
-    """Abort or roll back; a checkpoint in a store is reached through Spark."""
+    """Abort or roll back. Starts Spark if the checkpoint is in a store, because only Spark can access that."""
     from tidegauge.pipelines.checkpoint.files import StorePath
     from tidegauge.pipelines.spark.session import start_session
 
@@ -251,12 +252,12 @@ def _act(act: Callable[..., None], name: str, checkpoint: "CheckpointPath", how_
 
 
 def _noting(txids: list[int], options: RunOptions) -> "OnBatch":
-    """Return what notes the batches that a run commits, if it is one that ends by itself."""
+    """Return a callback that collects the txids of a run with --once; in other runs they would pile up without use."""
     return lambda batch: txids.append(batch.txid) if options.once else None
 
 
 def _end(committed: Mapping[str, list[int]], failures: Mapping[str, Exception]) -> None:
-    """Say how each pipeline has ended. Raises CommandError if one has failed, or has input among its dead letters.
+    """Report how each pipeline ended. Raises CommandError if one has failed, or input of one became dead letters.
 
     committed: the batches of a run with --once, by pipeline. failures: of several pipelines, by name.
     """
@@ -277,7 +278,7 @@ def _end(committed: Mapping[str, list[int]], failures: Mapping[str, Exception]) 
 
 
 def _rejected(name: str, txids: list[int]) -> str:
-    """Say what batches have left to the dead letters; empty where they have left nothing."""
+    """Return a text about the dead letters of some batches; empty if there are none."""
     from tidegauge.pipelines.connections import connect
     from tidegauge.state_backends.dead_letters.letters import rejected_letters
 
@@ -308,13 +309,13 @@ def _check_together(names: list[str], options: dict[str, Any]) -> None:
         raise PipelineError(f"pipeline {twice[0]!r} is named twice")
     given = [option for option, name in OF_ONE.items() if options[name]]
     if len(names) > 1 and given:
-        raise PipelineError(f"{given[0]} is for one pipeline, and {', '.join(names)} were named; run it for each")
+        raise PipelineError(f"{given[0]} works for one pipeline, but {', '.join(names)} were named; run it for each")
 
 
 def _reprocess_options(options: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a reprocess is told, None if none was asked for."""
+    """Return the arguments of a reprocess; None if none was requested."""
     if options["states"] and (not options["reprocess"] or options["accept_shorter"]):
-        raise CommandError("--state goes with --reprocess, and not with --accept-shorter", returncode=2)
+        raise CommandError("--state requires --reprocess, and excludes --accept-shorter", returncode=2)
     how: dict[str, Any] = {
         "keep_old": parse_timespan(options["keep_old"], "--keep-old"),
         "accept_shorter": options["accept_shorter"],
@@ -326,7 +327,7 @@ def _reprocess_options(options: dict[str, Any]) -> dict[str, Any] | None:
 
 def _stop_on_signal() -> threading.Event:
     """Return an event that SIGTERM and SIGINT set."""
-    # Set before Spark starts, which takes several seconds.
+    # Called before Spark starts, because a signal must also work in the several seconds that this takes.
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

@@ -14,7 +14,7 @@ NEXT_START = "from the next start of its driver"
 
 
 class Command(BaseCommand):
-    help = "Set the ttl and the changelog of a state. They override the code until they are set to `declared`."
+    help = "Set the ttl and the changelog of a state. They override the declaration until they are set to `declared`."
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
