@@ -98,7 +98,7 @@ def test_one_that_was_stopped_goes_on_where_it_was_and_refuses_other_declaration
     meanwhile = counted.values("words")
     with pytest.raises(SpecMismatchError, match="its reprocess was begun for other declarations of words; abort it"):
         reprocess(counted, words(counted.input)).run()
-    with pytest.raises(SpecMismatchError, match="while it is being reprocessed"):
+    with pytest.raises(SpecMismatchError, match="but it is being reprocessed"):
         counted.run(words(counted.input, replace(WORDS, partitions=2)))
     ended = reprocess(counted, words(counted.input, LETTERS), lambda batch: batches.append(batch.txid)).run()
 
