@@ -98,7 +98,7 @@ def test_the_limit_of_a_client_holds_over_processes_where_it_is_shared(client, s
 
     with here.held(client), ExitStack() as stack:
         if shared:
-            with pytest.raises(TooManyAtOnceError, match="you have 1 exports under way"):
+            with pytest.raises(TooManyAtOnceError, match="you have 1 exports running"):
                 stack.enter_context(elsewhere.held(client))
         else:
             stack.enter_context(elsewhere.held(client))

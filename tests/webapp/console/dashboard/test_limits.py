@@ -16,7 +16,7 @@ SEARCHED = [f"{CARRIERS}?q=JFK", f"{CARRIERS}?order=-flights", f"{CARRIERS}explo
 
 @pytest.fixture
 def searching(reader, settings, monkeypatch):
-    """The reader has as many searches under way as one may."""
+    """The reader has as many searches running as one may."""
     settings.TIDEGAUGE_SEARCHES_EACH = 1
     monkeypatch.setattr(SEARCHES, "_held", Counter({f"user {reader.session['_auth_user_id']}": 1}))
 
@@ -48,14 +48,14 @@ def test_all_together_are_limited(filled, reader, settings, address):
     refused = reader.get(address)
 
     assert (refused.status_code, refused["Retry-After"]) == (503, "1")
-    assert "Too many at once. This process has 0 searches under way" in text(refused)
+    assert "Too many at once. This process has 0 searches running" in text(refused)
 
 
 def test_the_charts_of_the_explorer_say_when_to_ask_again(filled, reader, searching):
     refused = reader.get("/states/flights_by_hour/explore/series")
 
     assert (refused.status_code, refused["Retry-After"]) == (429, "1")
-    assert refused.json()["detail"].startswith("you have 1 searches under way")
+    assert refused.json()["detail"].startswith("you have 1 searches running")
 
 
 def test_a_state_that_is_too_large_is_not_sorted(filled, reader, settings):

@@ -120,7 +120,7 @@ class TestNoChangelog:
     @pytest.mark.parametrize(
         ("change", "reason"),
         [
-            ({"backend": "redis"}, "Its rows are in Redis and cannot be copied"),
+            ({"backend": "redis"}, "Its rows live in Redis and are not copied"),
             ({"kind": "non_transactional"}, "Its rows have no txid"),
         ],
     )
