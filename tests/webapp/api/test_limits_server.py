@@ -202,7 +202,7 @@ class TestWaits:
             held = [one_of(client) for client in of_one + of_another if client not in refused]
 
         assert [status for status, _, _ in answers] == [429, 429, 503, 503]
-        assert b"this process has 4 waits under way" in answers[-1][2]
+        assert b"this process has 4 waits running" in answers[-1][2]
         assert [status for status, _, _ in held] == [200] * 4
 
     def test_one_whose_client_has_gone_ends(self, lasting, keys, few_waits):

@@ -383,7 +383,7 @@ def test_a_replica_with_other_tables_or_another_epoch_is_left_out(cluster, readi
         cluster.primary.query("DELETE FROM tidegauge.schema_version WHERE number = 99")
         with readers.own_connection() as conn:
             epoch = new_epoch(conn, "a test")
-        assert f"the primary's of {epoch!r}" in found.reasons()[0]
+        assert f"the primary's has {epoch!r}" in found.reasons()[0]
 
     cluster.caught_up(standby)
     eventually(lambda: found.reasons() == [""])
