@@ -116,24 +116,14 @@ class LastReprocessSerializer(serializers.Serializer):
     )
 
 
-class VerdictName(serializers.ChoiceField):
-    def get_attribute(self, pipeline):
-        return verdict(pipeline).name
-
-
-class VerdictReason(serializers.CharField):
-    def get_attribute(self, pipeline):
-        return verdict(pipeline).reason
-
-
 class PipelineSerializer(serializers.Serializer):
     name = serializers.CharField()
     description = serializers.CharField(allow_blank=True)
     spout = serializers.CharField(help_text="what the source promises on replay")
     guarantee = serializers.CharField(allow_blank=True, help_text="the weakest of its states' guarantees")
     status = serializers.ChoiceField(DRIVER_STATUSES)
-    verdict = VerdictName(list(TONES), help_text="how the pipeline is doing, as pages and metrics say it")
-    verdict_reason = VerdictReason(help_text="why, in words")
+    verdict = serializers.ChoiceField(list(TONES), help_text="how the pipeline is doing, as pages and metrics say it")
+    verdict_reason = serializers.CharField(help_text="why, in words")
     message = serializers.CharField(allow_blank=True, help_text="why the driver failed, restarts or tries again")
     failures = serializers.IntegerField(help_text="in a row, without a batch committed between")
     max_failures = serializers.IntegerField(allow_null=True, help_text="how many failures in a row end the driver")
@@ -167,6 +157,11 @@ class PipelineSerializer(serializers.Serializer):
     last_reprocess = LastReprocessSerializer(
         allow_null=True, help_text="the reprocess that the states are from; null: they were never reprocessed"
     )
+
+    def to_representation(self, pipeline):
+        # Once for both, because the limits may change between two verdicts.
+        found = verdict(pipeline)
+        return super().to_representation(vars(pipeline) | {"verdict": found.name, "verdict_reason": found.reason})
 
 
 class TasksSerializer(serializers.Serializer):

@@ -89,9 +89,9 @@ class UsageView(ApiView):
         """
         asked = UsageParameters.read(request.query_params.dict())
         key, wanted = api_key(request), asked.get("key", "")
-        if key is None and not request.user.has_perm(READ_USAGE):
-            raise PermissionDenied(f"you lack the permission {READ_USAGE!r}; the group admin has it")
         if key is None:
+            if not request.user.has_perm(READ_USAGE):
+                raise PermissionDenied(f"you lack the permission {READ_USAGE!r}; the group admin has it")
             key_scope(request).check_unrestricted()
         elif key.token is not None:
             raise PermissionDenied("a token may not read usage; use its API key")

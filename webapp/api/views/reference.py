@@ -77,11 +77,12 @@ class SchemaView(AllowedMethods, SpectacularAPIView):
             stored = _rendered(variant(), renderer.format == "json")
         if is_known(stored.etag, request):
             return not_modified(stored.etag)
-        answer = HttpResponse(stored.body, content_type=renderer.media_type, headers={"ETag": stored.etag})
+        headers = {"ETag": stored.etag, "Content-Disposition": f'inline; filename="tidegauge.{renderer.format}"'}
+        body = stored.body
         if "gzip" in request.META.get("HTTP_ACCEPT_ENCODING", ""):
-            answer.content = stored.compressed
-            answer.headers["Content-Encoding"] = "gzip"
-        answer.headers["Content-Disposition"] = f'inline; filename="tidegauge.{renderer.format}"'
+            body = stored.compressed
+            headers["Content-Encoding"] = "gzip"
+        answer = HttpResponse(body, content_type=renderer.media_type, headers=headers)
         patch_vary_headers(answer, ["Accept", "Accept-Encoding"])
         return answer
 
