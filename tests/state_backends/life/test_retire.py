@@ -207,7 +207,7 @@ def test_a_state_that_is_reprocessed_is_not_retired(new_feed, fresh):
     feed.ledger.release()
     Swap(feed.conn, feed.pipeline).begin([spec], spout="opaque")
 
-    with pytest.raises(SwapError, match=r"feeding.; finish it, or abort it"):
+    with pytest.raises(SwapError, match=r"has not ended \(feeding\); finish it, or abort it"):
         list(Retirement("state", spec.name, Fate.DROPPED).run(feed.conn))
 
 

@@ -141,7 +141,7 @@ class TestTokens:
             listen(f"{STATE}?token={token}{second.format(token)}", key=None if second else api_key)
         )
 
-        assert (status, "no other credentials" in detail) == (400, True)
+        assert (status, "without other credentials" in detail) == (400, True)
 
     def test_an_api_key_in_the_url_is_refused(self, flights, listen, api_key):
         status, detail = refused(listen(f"{STATE}?token={api_key}", key=None))

@@ -123,8 +123,8 @@ def test_why_a_series_is_refused_stands_in_its_chart(flights, page, settings):
 def test_a_chart_that_was_refused_for_too_many_searches_asks_again(flights, page, settings):
     settings.TIDEGAUGE_SEARCHES = 0
     page.goto("/states/flights_by_hour/explore")
-    expect(page.locator("#chart-by-time-0")).to_contain_text("0 searches under way")
+    expect(page.locator("#chart-by-time-0")).to_contain_text("0 searches running")
 
     settings.TIDEGAUGE_SEARCHES = 16
     expect(page.locator("#chart-by-time-0 .uplot")).to_be_visible()
-    expect(page.locator("#chart-by-time-0")).not_to_contain_text("searches under way")
+    expect(page.locator("#chart-by-time-0")).not_to_contain_text("searches running")
