@@ -7,6 +7,7 @@ where a command is added. tests/test_recovery_page.py fails where no test names 
 import re
 import shlex
 
+from tidegauge.cli import SHORT
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "recovery.md").read_text()
@@ -47,4 +48,4 @@ def arguments(command: str, **values: str) -> list[str]:
     """Return the words after `tidegauge`, with placeholders such as NAME filled in."""
     program, *words = shlex.split(command)
     assert program == "tidegauge"
-    return [values.get(word, word) for word in words]
+    return [SHORT.get(words[0], words[0]), *(values.get(word, word) for word in words[1:])]

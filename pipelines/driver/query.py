@@ -137,7 +137,7 @@ class QueryRun:
                 if lost is not None and lost.gaps:
                     return InputLostError(
                         f"pipeline {name!r}: {lost}; run `tidegauge pipelines skip-lost {name}` to go on without them "
-                        f"and record the gap, or `tidegauge run_pipeline {name} --reprocess --accept-shorter` to "
+                        f"and record the gap, or `tidegauge run {name} --reprocess --accept-shorter` to "
                         "count what is left from its start",
                         lost.gaps,
                         lost.left,

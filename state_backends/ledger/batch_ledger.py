@@ -375,7 +375,7 @@ class BatchLedger:
         expected = row["committed_batch_id"] + 1
         where = f"pipeline {self.pipeline!r}: the checkpoint brings batch {batch_id}, the ledger expects {expected}"
         if row["reprocesses"] is not None:
-            again = f"tidegauge run_pipeline {row['reprocesses']} --abort-reprocess"
+            again = f"tidegauge run {row['reprocesses']} --abort-reprocess"
             return f"{where}; run `{again}`, and begin the reprocess again"
         restore = f"`tidegauge pipelines restore-checkpoint {self.pipeline}`"
         if batch_id < expected:

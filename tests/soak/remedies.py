@@ -2,11 +2,12 @@
 
 import re
 
+from tests.recovery_page import arguments
 from tests.soak.recovery import Remedy
 from tests.soak.world import World
 
 # As errors name commands: `tidegauge pipelines rewind NAME --to-checkpoint`.
-COMMAND = re.compile(r"tidegauge ((?:pipelines|rebuild|run_pipeline) [^`;,()]+?)(?:`|;|,|\)| to |$)")
+COMMAND = re.compile(r"(tidegauge (?:pipelines|rebuild|run) [^`;,()]+?)(?:`|;|,|\)| to |$)")
 
 # These take the folders as `run_pipeline` does.
 OF_A_PIPELINE = ("pipelines", "run_pipeline")
@@ -15,7 +16,7 @@ OF_A_PIPELINE = ("pipelines", "run_pipeline")
 def type_command(world: World, reason: str) -> str:
     """Run one of the commands that the error names, chosen by chance; return it and what it said if it failed."""
     named = [found.strip() for found in COMMAND.findall(reason)]
-    words = world.chance.choice(named).split()
+    words = arguments(world.chance.choice(named))
     folders = ["--input", str(world.feeder.folder), "--checkpoint", str(world.checkpoint)]
     more = folders if words[0] in OF_A_PIPELINE else []
     if words[0] == "run_pipeline":
@@ -28,7 +29,7 @@ def type_command(world: World, reason: str) -> str:
 def feed_again(world: World, reason: str) -> str:
     """Feed the states from the start of the input, and swap them in."""
     done = world.commands.run("remedy", *world.run_words("--reprocess", "--once"), **world.release.environ)
-    return "run_pipeline --reprocess" + ("" if done.exit_code() == 0 else f", which failed: {done.refusal()}")
+    return "run --reprocess" + ("" if done.exit_code() == 0 else f", which failed: {done.refusal()}")
 
 
 def stop_evicting(world: World, reason: str) -> str:

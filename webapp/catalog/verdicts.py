@@ -73,7 +73,7 @@ def _rank(found: Verdict) -> int:
 
 
 def _without_driver(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
-    run = f"`tidegauge run_pipeline {pipeline.name}`"
+    run = f"`tidegauge run {pipeline.name}`"
     match pipeline.status:
         case "failed":
             return Verdict("failed", "its driver has given up", f"Correct the cause, then start it again: {run}")
@@ -100,7 +100,7 @@ def _stale(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
 def _reprocess_failed(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
     if pipeline.reprocess is None or pipeline.reprocess.status not in ("failed", "lost"):
         return None
-    resume = f"`tidegauge run_pipeline {pipeline.name} --reprocess`"
+    resume = f"`tidegauge run {pipeline.name} --reprocess`"
     return Verdict("reprocess failed", "the reprocess of its states has ended early", f"Continue with {resume}")
 
 
@@ -119,7 +119,7 @@ def _source_alarm(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
 
 
 def _by_status(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
-    run = f"`tidegauge run_pipeline {pipeline.name}`"
+    run = f"`tidegauge run {pipeline.name}`"
     match pipeline.status:
         case "stopped":
             return Verdict("stopped", "its driver was stopped", f"Start it: {run}")

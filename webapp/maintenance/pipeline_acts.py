@@ -91,7 +91,7 @@ def rewind_plan(pipeline: PipelineStatus, to: int) -> RewindPlan:
 
 def reprocess_acts(pipeline: PipelineStatus) -> Iterator[Act]:
     """Yield the actions that are possible now: begin, continue or abort a reprocess, or put the former states back."""
-    run = ["run_pipeline", pipeline.name]
+    run = ["run", pipeline.name]
     again = pipeline.reprocess
     if again is None:
         says = (

@@ -89,7 +89,7 @@ def test_a_reprocess_gives_other_results(counted, type_command):
     counted.conn.execute("UPDATE tidegauge.batch SET batch_time = batch_time - interval '2 days'")
 
     with pytest.raises(CommandError, match=message_of("A reprocess gives other results", 1)):
-        type_command("tidegauge run_pipeline NAME --reprocess")
+        type_command("tidegauge run NAME --reprocess")
     type_command(accept)
 
     assert counts(counted) == {"dog": 2, "cat": 1}
@@ -108,7 +108,7 @@ def test_one_state_is_reprocessed(counted, type_command):
 
 def test_a_run_that_ends_with_dead_letters_says_so_and_has_an_exit_code_of_its_own(counted, type_command):
     counted.land("3.txt", f"cow {'x' * 2049}")
-    run = "tidegauge run_pipeline NAME"
+    run = "tidegauge run NAME"
 
     with pytest.raises(CommandError) as refused:
         type_command(run)
@@ -157,7 +157,7 @@ def test_a_state_was_not_fed_for_a_while(counted, type_command):
     for command, since in [(accept, 2), (again, 0)]:
         counted.conn.execute("UPDATE tidegauge.state SET last_fed_txid = 1")  # as a release without the state leaves it
         with pytest.raises(CommandError, match=message_of("A state or a measure was not fed for a while", 1)):
-            type_command("tidegauge run_pipeline NAME")
+            type_command("tidegauge run NAME")
         type_command(command)
 
         assert counts(counted) == {"dog": 2, "cat": 1}

@@ -315,7 +315,7 @@ class TestLastReprocess:
         page = client.get("/pipelines/flights/").content.decode()
 
         assert "The states lack input that was counted before." in page
-        assert "tidegauge run_pipeline flights --roll-back" in page
+        assert "tidegauge run flights --roll-back" in page
 
     def test_a_compaction_drops_what_is_kept_once_its_time_is_over(self, lasting):
         reprocess_with_less(lasting)

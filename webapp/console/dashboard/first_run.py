@@ -68,14 +68,13 @@ def ways() -> list[Way]:
             "folder",
             "Your own folder",
             "Counts the words of text files. Move more files into the folder while it runs.",
-            "mkdir -p notes && echo 'to be or not to be' > notes/1.txt\n"
-            "tidegauge run_pipeline word_count --input notes",
+            "mkdir -p notes && echo 'to be or not to be' > notes/1.txt\ntidegauge run word_count --input notes",
         ),
         Way(
             "kafka",
             "Kafka",
             'Counts JSON messages from the topic `clicks`, such as {"page": "/", "at": "2026-01-31T10:00:00Z"}.',
-            "KAFKA_SERVERS=localhost:9092 tidegauge run_pipeline clicks:clicks",
+            "KAFKA_SERVERS=localhost:9092 tidegauge run clicks:clicks",
             "clicks.py",
             CLICKS,
         ),
@@ -84,7 +83,7 @@ def ways() -> list[Way]:
             "A table",
             "Follows every change to `public.products` in the database of DATABASE_URL. The table needs the columns "
             "product, shelf and pieces, and REPLICA IDENTITY FULL; its server needs `wal_level = logical`.",
-            "tidegauge run_pipeline stock:stock",
+            "tidegauge run stock:stock",
             "stock.py",
             STOCK,
         ),

@@ -484,7 +484,7 @@ def test_offsets_that_kafka_has_lost_stop_the_pipeline(workspace, broker, topic)
     assert str(caught.value) == (
         f"pipeline 'names': source 'kafka {topic.name}': Kafka no longer has '{topic.name}/0' offsets 1 to 1 (1 "
         "messages); run `tidegauge pipelines skip-lost names` to go on without them and record the gap, or "
-        "`tidegauge run_pipeline names --reprocess --accept-shorter` to count what is left from its start"
+        "`tidegauge run names --reprocess --accept-shorter` to count what is left from its start"
     )
     assert re.search(message_of("Kafka no longer has messages that were not read"), str(caught.value))
     assert counts(workspace) == {"a": 1}

@@ -31,7 +31,7 @@ class TestCommands:
         page = operator.get(PAGE)
 
         assert commands(page) == [
-            "tidegauge run_pipeline flights --reprocess",
+            "tidegauge run flights --reprocess",
             "tidegauge rebuild flights_by_carrier",
             "tidegauge audit flights_by_carrier",
             "tidegauge audit flights_by_hour",
@@ -120,7 +120,7 @@ class TestProgress:
         page = operator.get(PAGE)
 
         assert re.search(r"Served now running 1 — [\d.,]+ 0 files Reprocessed running 1 40 20 2 files", text(page))
-        assert commands(page)[0] == "tidegauge run_pipeline flights --abort-reprocess"
+        assert commands(page)[0] == "tidegauge run flights --abort-reprocess"
         assert "Not possible now: it runs: stop its process first." in text(page)
 
     def test_a_reprocess_that_failed_can_be_continued(self, reprocessing, operator):
@@ -130,8 +130,8 @@ class TestProgress:
 
         assert "It continues after the 40 rows that it has counted." in text(page)
         assert commands(page)[:2] == [
-            "tidegauge run_pipeline flights --reprocess",
-            "tidegauge run_pipeline flights --abort-reprocess",
+            "tidegauge run flights --reprocess",
+            "tidegauge run flights --abort-reprocess",
         ]
 
 

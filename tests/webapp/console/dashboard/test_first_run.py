@@ -1,13 +1,13 @@
 """The overview without pipelines leads to a first one; what it says to type is true."""
 
 import re
-import shlex
 from html import unescape
 from pathlib import Path
 
 import pytest
 from django.core.management import load_command_class
 
+from tests.recovery_page import arguments
 from tests.webapp.console.dashboard.page_text import text
 from tidegauge.pipelines.driver.discovery import find
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
@@ -17,9 +17,9 @@ QUICKSTART = REPOSITORY / "docs" / "quickstart.md"
 
 
 def words(command: str) -> list[str]:
-    """The words of the last line of a command after `tidegauge`."""
-    line = shlex.split(command.splitlines()[-1])
-    return line[line.index("tidegauge") + 1 :]
+    """The words of the last line of a command, as Django's command takes them."""
+    line = command.splitlines()[-1]
+    return arguments(line[line.index("tidegauge ") :])
 
 
 @pytest.mark.parametrize("way", ways(), ids=lambda way: way.name)
