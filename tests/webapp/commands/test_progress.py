@@ -6,10 +6,13 @@ import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
+from django.db import Error, connection
 from rich.console import Console
 
+from tests.webapp.committed_flights import committed_flights, no_database
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 from tidegauge.webapp.commands.management.progress import Progress
 
@@ -37,6 +40,20 @@ def test_pipelines_that_were_not_asked_for_are_left_out(filled):
 
 def test_the_line_says_the_same_of_the_pipelines(filled):
     assert re.fullmatch(r"flights .+, batch 2, [\d,]+ events/s, .+ pending", Progress(["flights"]).line())
+
+
+def test_while_the_database_does_not_answer_it_is_as_it_was_last(transactional_db):
+    with committed_flights() as pipeline:
+        progress = Progress(["flights"])
+        line, table = progress.line(), shown(progress)
+
+        with connection.cursor() as cursor, suppress(Error):
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        assert progress.line() == line
+        with no_database():
+            assert (progress.line(), shown(progress)) == (line, table)
+        pipeline.commit({("JFK", "C01"): 1})
+        assert ", batch 3, " in progress.line()
 
 
 @pytest.mark.spark

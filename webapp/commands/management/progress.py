@@ -5,9 +5,9 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -72,28 +72,38 @@ def _warnings_alone() -> Iterator[None]:
 
 
 class Progress:
-    """A table of some pipelines and their states, read from the database."""
+    """The progress of some pipelines, read from the database; while it does not answer, as it was last."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._shown: RenderableType = Text("starting Spark ..")
+        self._table: RenderableType = Text("starting Spark ..")
+        self._line = ""
 
     def table(self) -> RenderableType:
-        """Return the current table, or the last one if the database does not answer."""
-        with suppress(DatabaseError, TidegaugeError):  # because the driver reports the error and tries again
+        with _while_the_database_answers():
             if found := self._pipelines():
-                self._shown = Group(_of_pipelines(found), _of_states(found))
-        return self._shown
+                self._table = Group(_of_pipelines(found), _of_states(found))
+        return self._table
 
     def line(self) -> str:
-        """Return the progress of the pipelines as one line. Raises DatabaseError."""
-        return "; ".join(
-            f"{each.name} {each.status}, batch {each.committed_txid}, {_rate(each)} events/s, {_pending(each)} pending"
-            for each in self._pipelines()
-        )
+        with _while_the_database_answers():
+            self._line = "; ".join(
+                f"{each.name} {each.status}, batch {each.committed_txid}, {_rate(each)} events/s, "
+                f"{_pending(each)} pending"
+                for each in self._pipelines()
+            )
+        return self._line
 
     def _pipelines(self) -> list[PipelineStatus]:
         return [each for each in queries.pipelines() if each.name in self._names]
+
+
+@contextmanager
+def _while_the_database_answers() -> Iterator[None]:
+    try:
+        yield
+    except (Error, TidegaugeError):  # the driver reports it and tries again
+        connection.close()  # because Django would go on with a broken one
 
 
 def _of_pipelines(pipelines: Sequence[PipelineStatus]) -> Table:
