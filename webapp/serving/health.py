@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
 from django.db import DEFAULT_DB_ALIAS, Error, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -96,6 +97,11 @@ def readyz(request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
+    try:
+        # The events process has no middleware that checks it. A page elsewhere may give its own name our address.
+        request.get_host()
+    except DisallowedHost:
+        return HttpResponse("the Host header does not name this server\n", status=400, content_type="text/plain")
     if not may_observe(request):
         return _refused()
     text, content_type = render(StoredMetrics(), ReplicaMetrics())

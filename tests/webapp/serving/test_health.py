@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.test import RequestFactory
 from django.utils import timezone
 
 from tests.webapp.committed_flights import no_database
@@ -221,6 +222,13 @@ class TestToken:
 
     def test_clients_on_this_machine_need_it_too(self, client, db):
         assert scrape(client).status_code == 401
+
+
+def test_metrics_are_not_for_a_page_that_names_this_machine(db):
+    """As the events process calls the view, without middleware that checks the host."""
+    request = RequestFactory().get("/metrics", headers={"Host": "pages.example"}, REMOTE_ADDR="127.0.0.1")
+
+    assert health.ON_EVENTS["/metrics"](request).status_code == 400
 
 
 def test_metrics_answer_only_reads(client, db):
