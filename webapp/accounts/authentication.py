@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ from rest_framework.request import Request
 
 from tidegauge.webapp.accounts import revoked_tokens, tokens
 from tidegauge.webapp.accounts.models import ApiKey
-from tidegauge.webapp.accounts.throttling import check_address, count_wrong_key
+from tidegauge.webapp.accounts.throttling import TooManyRequestsError, check_address, count_wrong_key
 
 MARK = "tmk"
 FORM = re.compile(rf"{MARK}_(?P<prefix>[0-9a-f]{{8}})_(?P<secret>.+)")
@@ -55,7 +55,9 @@ class ApiKeyAuthentication(BaseAuthentication):
             check_address(request)
         key = verified(token)
         if key is None:
-            count_wrong_key(request)
+            # A key that was revoked, and a wrong secret, are a 401 whatever else its address has sent.
+            with suppress(TooManyRequestsError) if _prefixes.has(_prefix(token)) else nullcontext():
+                count_wrong_key(request)
             raise AuthenticationFailed(_refusal(token))
         return AnonymousUser(), key
 
@@ -138,7 +140,7 @@ def verify(meta: Mapping[str, Any]) -> None:
 
 
 class _Prefixes:
-    """The prefixes of API keys, read at most once per PREFIXES_SECONDS, so that wrong tokens cost no query each."""
+    """The prefixes of all API keys, read at most once per PREFIXES_SECONDS, so that wrong tokens cost no query each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -150,7 +152,7 @@ class _Prefixes:
     def has(self, prefix: str) -> bool:
         with self._lock:
             if time.monotonic() >= self._until:
-                self._known = frozenset(ApiKey.objects.filter(revoked_at=None).values_list("prefix", flat=True))
+                self._known = frozenset(ApiKey.objects.values_list("prefix", flat=True))
                 self._until = time.monotonic() + PREFIXES_SECONDS
             return prefix in self._known
 

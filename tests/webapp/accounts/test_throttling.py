@@ -7,7 +7,7 @@ from rest_framework.settings import api_settings
 
 from tidegauge.webapp.accounts import authentication
 from tidegauge.webapp.accounts.issuing import issue
-from tidegauge.webapp.accounts.services import create_api_key, rotate_api_key
+from tidegauge.webapp.accounts.services import create_api_key, revoke_api_key, rotate_api_key
 from tidegauge.webapp.accounts.throttling import client_network
 
 STATES = "/api/v1/states"
@@ -126,6 +126,13 @@ class TestWrongKeys:
         assert [self.get(address, f"tmk_0000000{n}_wrong").status_code for n in range(3)] == [401, 429, 429]
 
         assert self.get(address, secret).status_code == 200
+
+    def test_a_revoked_key_is_a_401_whatever_else_its_address_sends(self, filled, address):
+        key, secret = create_api_key("feed", ["read"])
+        revoke_api_key(key)
+        assert [self.get(address, f"tmk_0000000{n}_wrong").status_code for n in range(2)] == [401, 429]
+
+        assert [self.get(address, secret).status_code for _ in range(2)] == [401, 401]
 
     def test_a_token_is_not_limited_by_wrong_keys_of_its_address(self, filled, address):
         key, _ = create_api_key("feed", ["read", "issue_tokens"])
