@@ -103,7 +103,7 @@ class RateLimitedError(ApiError):
     """Too many requests; the retries were refused as well."""
 
 
-class NotReachedError(ApiError):
+class NotReachedError(ConflictError):
     """The batch of `min_txid` was not committed in time."""
 
 

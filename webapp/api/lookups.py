@@ -41,7 +41,7 @@ Answered = TypeVar("Answered")
 class NotReachedError(APIException):
     """The batch was not committed in time. members: txid is the committed one."""
 
-    status_code = 503
+    status_code = 409
     wait = 1  # seconds, for Retry-After
 
     def __init__(self, what: str, when: When, txid: int) -> None:

@@ -167,8 +167,13 @@ NO_KEY = described(
 NOT_YET = described(
     409, "The requested batch is not committed yet, or is of another epoch.", NOT_COMMITTED, OTHER_EPOCH
 )
-STILL_WAITING = described(
-    503, "`min_txid` was not committed in time, the process is busy, or a store does not answer.", NOT_REACHED
+NOT_YET_OR_IN_TIME = described(
+    409,
+    "The batch of `as_of` is not committed yet, or that of `min_txid` was not in time (`Retry-After` says when to "
+    "retry), or the epoch is another one.",
+    NOT_COMMITTED,
+    NOT_REACHED,
+    OTHER_EPOCH,
 )
 
 UNCHANGED = {304: OpenApiResponse(description="The answer is still the one that `If-None-Match` identifies.")}

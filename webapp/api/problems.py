@@ -189,6 +189,12 @@ PROBLEMS: Mapping[str, Problem] = {
         "The batch in `as_of` is later than the committed one, `committed_txid`.",
         "Wait for it with `min_txid`, or ask for an earlier one.",
     ),
+    "not_reached": Problem(
+        409,
+        "Batch not reached in time",
+        "The batch in `min_txid` was not committed within `wait_ms`; `txid` is the newest one.",
+        RETRY,
+    ),
     "other_epoch": Problem(
         409,
         "Another epoch",
@@ -310,12 +316,6 @@ PROBLEMS: Mapping[str, Problem] = {
         "Exports unavailable",
         "The server reaches its database through a connection pooler, and an export needs a session of its own.",
         "The operator sets `DATABASE_DIRECT_URL`; pages of entries work without it.",
-    ),
-    "not_reached": Problem(
-        503,
-        "Batch not reached in time",
-        "The batch in `min_txid` was not committed within `wait_ms`; `txid` is the newest one.",
-        RETRY,
     ),
     "database_unavailable": Problem(503, "Database unavailable", "The database does not answer.", RETRY),
     "store_unavailable": Problem(503, "Store unavailable", "The store of this state does not answer.", RETRY),

@@ -216,14 +216,14 @@ class TestWaits:
 
             held.pop().close()
 
-            eventually(lambda: found(few_waits, lookup(keys[0], min_txid=9_999, wait_ms=1_000))[0] == 503)
+            eventually(lambda: found(few_waits, lookup(keys[0], min_txid=9_999, wait_ms=1_000))[0] == 409)
 
     def test_one_that_ends_without_its_batch_is_logged_once(self, lasting, keys, web_process):
         status, headers, body = found(web_process, lookup(keys[0], min_txid=9_999, wait_ms=300))
         lines = web_process.process.log.read_text().splitlines()
         logged = [line for line in lines if '"route":"lookup:query"' in line and headers["x-request-id"] in line]
 
-        assert (status, headers["retry-after"]) == (503, "1")
+        assert (status, headers["retry-after"]) == (409, "1")
         assert b"batch 9999 was not committed within 300 ms" in body
         assert len(logged) == 1
 

@@ -31,11 +31,11 @@ class TestMinTxid:
         assert (answer["txid"], answer["results"][0]["value"]) == (3, {"flights": 100})
         assert pauses == [lookups.FIRST_PAUSE_SECONDS]
 
-    def test_a_batch_that_does_not_come_is_a_503_that_names_the_newest_one(self, filled, api):
+    def test_a_batch_that_does_not_come_is_a_409_that_names_the_newest_one(self, filled, api):
         response = asked(api, min_txid=4, wait_ms=30)
 
         problem = response.json()
-        assert (response.status_code, problem["txid"], problem["min_txid"]) == (503, 2, 4)
+        assert (response.status_code, problem["txid"], problem["min_txid"]) == (409, 2, 4)
         assert response.headers["Retry-After"] == "1"
         assert problem["detail"] == (
             "state 'flights_by_carrier': batch 4 was not committed within 30 ms, the newest one is 2; ask again"
@@ -70,7 +70,7 @@ class TestMinTxid:
             views.backing.publish(2)
             after = api.ask("POST", path, body)
 
-        assert (before.status_code, before.json()["txid"]) == (503, 1)
+        assert (before.status_code, before.json()["txid"]) == (409, 1)
         assert (after.status_code, after.json()["txid"]) == (200, 2)
 
 

@@ -41,7 +41,7 @@ def test_a_batch_is_waited_for(filled, api, while_waiting):
 
     reached, missed = ask(api, OF_TOTALS, min_txid=3), ask(api, OF_TOTALS, min_txid=9, wait_ms=10)
 
-    assert (reached.json()["txid"], missed.status_code, missed.json()["txid"]) == (3, 503, 3)
+    assert (reached.json()["txid"], missed.status_code, missed.json()["txid"]) == (3, 409, 3)
 
 
 def test_states_of_two_pipelines_are_refused(filled, api):

@@ -60,7 +60,7 @@ def test_an_absent_key_is_a_404_that_says_of_which_batch(filled, api):
         ("/states/flights_by_hour/keys/yesterday/JFK", 400, "invalid_key"),
         (f"{STATE}/keys/JFK/C01?measures=nothing", 400, "invalid_request"),
         (f"{STATE}/keys/JFK/C01?as_of=9", 409, "not_committed"),
-        (f"{STATE}/keys/JFK/C01?min_txid=9&wait_ms=0", 503, "not_reached"),
+        (f"{STATE}/keys/JFK/C01?min_txid=9&wait_ms=0", 409, "not_reached"),
         (f"{STATE}/keys/JFK/C01?min_txid=9&epoch=gone", 409, "other_epoch"),
         (f"{STATE}/keys/JFK/C01?combine=true", 400, "unknown_parameter"),
     ],

@@ -17,7 +17,7 @@ from tidegauge.webapp.api.calls import answered, asked, call
 from tidegauge.webapp.api.direct import DirectPost
 from tidegauge.webapp.api.lookups import look_up, look_up_together
 from tidegauge.webapp.api.one_key import key_as_json, key_in_path, look_up_one
-from tidegauge.webapp.api.openapi import NO_KEY, NOT_YET, STILL_WAITING
+from tidegauge.webapp.api.openapi import NO_KEY, NOT_YET_OR_IN_TIME
 from tidegauge.webapp.api.rendering import OrjsonRenderer, conditional, is_known, known_etags, not_modified
 from tidegauge.webapp.api.requests import (
     MAX_QUERIES,
@@ -38,7 +38,7 @@ RESULTS: list[dict[str, Any]] = [
     {"key": ["JFK", "ZZ"], "status": "missing", "value": None},
 ]
 COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
-WAITING = {409: NOT_YET, 503: STILL_WAITING}
+WAITING = {409: NOT_YET_OR_IN_TIME}
 PARTS = OpenApiParameter(
     "key",
     str,
@@ -67,7 +67,7 @@ class StateQueryView(DirectPost, ApiView):
         Answers one result per key, in the order of the request, all from one committed batch. `status` is `found`,
         `missing`, or `expired` for a key past its time to live; `value` is null unless found. `combine` merges the keys
         into one value instead. By default the batch is the newest one; `min_txid` waits until that batch is committed
-        (a 503 after `wait_ms`), and `as_of` answers as after an earlier one (a 410 if that is too old).
+        (a 409 after `wait_ms`), and `as_of` answers as after an earlier one (a 410 if that is too old).
 
         At most $TIDEGAUGE_LOOKUP_MAX_KEYS keys; more are a 400 with `max_keys`. A wrong key is a 400 with its `index`.
         """
