@@ -131,6 +131,18 @@ def known(meta: Mapping[str, Any]) -> ApiKey | None:
     return cached.key if cached is not None and cached.is_valid else None
 
 
+def fresh(meta: Mapping[str, Any]) -> ApiKey | None:
+    """Return the API key of a request if it needs no reading again. Raises RefusedTokenError."""
+    token = _token(meta)
+    if token is None:
+        return None
+    if tokens.is_token(token):
+        return tokens.fresh(digest_of(token))
+    cached = _valid.get(digest_of(token))
+    is_usable = cached is not None and time.monotonic() < cached.fresh_until and cached.is_valid
+    return cached.key if cached is not None and is_usable else None
+
+
 def verify(meta: Mapping[str, Any]) -> None:
     """Look up the API key of a request, if it has one that may exist, so that `known` returns it."""
     token = _token(meta)

@@ -1,28 +1,37 @@
 """Rate limits, exact over all processes and threads: Redis counts, in one round trip.
 
+`taking` and `taking_batched` are generators that yield what Redis is to be asked, so that a thread and the event loop
+count alike: `in_thread` asks for the one, `on_loop` for the other.
+
 The algorithm is GCRA, a token bucket that is stored as one time: a bucket of `burst` requests that refills at `rate`
 requests per minute. In any t seconds no more than burst + rate * t / 60 requests are allowed. If Redis is unavailable,
 rate limiting fails open, because serving answers matters more than limiting them; the log reports it once a minute.
 """
 
+import asyncio
 import logging
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, lru_cache
+from typing import Any, NamedTuple, TypeVar, cast
 
 import redis
+import redis.asyncio
 from django.conf import settings
+from redis.asyncio.retry import Retry as RetryOnLoop
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 # The longest time that a request waits for Redis. After a failure, requests do not ask Redis for RETRY_SECONDS.
 TIMEOUT_SECONDS = 0.25
+TIMEOUTS: dict[str, Any] = {"socket_timeout": TIMEOUT_SECONDS, "socket_connect_timeout": TIMEOUT_SECONDS}
 RETRY_SECONDS = 1.0
 LOG_EVERY_SECONDS = 60.0
 
@@ -71,7 +80,42 @@ class Verdict(NamedTuple):
         }
 
 
+class Asked(NamedTuple):
+    """A Lua script that Redis is to run."""
+
+    script: str
+    keys: Sequence[str]
+    arguments: Sequence[str | int]
+
+
+# Yields what to ask, and is sent the answer, None if Redis is unavailable.
+Taking = Generator[Asked, Any, Result]
+
+
+def in_thread(taking: Taking[Result]) -> Result:
+    try:
+        asked = next(taking)
+        while True:
+            asked = taking.send(run(*asked))
+    except StopIteration as end:
+        return cast(Result, end.value)
+
+
+async def on_loop(taking: Taking[Result]) -> Result:
+    try:
+        asked = next(taking)
+        while True:
+            asked = taking.send(await _run_on_loop(*asked))
+    except StopIteration as end:
+        return cast(Result, end.value)
+
+
 def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Verdict | None:
+    """Do in a thread what `taking` says."""
+    return in_thread(taking(name, rate, burst, cost=cost))
+
+
+def taking(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Taking[Verdict | None]:
     """Take `cost` requests from the bucket `name`; a cost of 0 only checks whether one is left.
 
     rate: requests per minute, 0 for no limit. burst: the bucket's size in requests, None for one minute's requests.
@@ -81,7 +125,7 @@ def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Ve
         return None
     size = burst or rate
     # Each rate has its own bucket, because a time that was stored at another rate would be wrong by their ratio.
-    answer = run(TAKE, [f"tidegauge:rate:{name}:{rate}:{size}"], [_interval(rate), size, cost])
+    answer = yield Asked(TAKE, [f"tidegauge:rate:{name}:{rate}:{size}"], [_interval(rate), size, cost])
     if answer is None:
         return None
     is_allowed, remaining, wait, reset = answer
@@ -99,27 +143,45 @@ def run(script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any
         return None
 
 
+async def _run_on_loop(script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
+    """Return what `run` does."""
+    if _outage.is_on():
+        return None
+    try:
+        found = _script_on_loop(asyncio.get_running_loop(), settings.REDIS_URL, script)
+        return await found(keys=keys, args=arguments)
+    except (redis.RedisError, ValueError) as error:
+        _outage.begin(error)
+        return None
+
+
 def reset() -> None:
     """Drop the connections to Redis, and the record of an outage."""
-    _script.cache_clear()
-    _client.cache_clear()
+    for kept in (_script, _client, _script_on_loop, _client_on_loop):
+        kept.cache_clear()
     _outage.end()
 
 
 @cache
 def _client(url: str) -> redis.Redis:
     """Return this process's connections."""
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=TIMEOUT_SECONDS,
-        socket_connect_timeout=TIMEOUT_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
+    return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **TIMEOUTS)
 
 
 @cache
 def _script(url: str, script: str) -> Any:
     return _client(url).register_script(script)
+
+
+# A connection belongs to the loop that has opened it. A process has one loop.
+@lru_cache(maxsize=1)
+def _client_on_loop(loop: asyncio.AbstractEventLoop, url: str) -> redis.asyncio.Redis:
+    return redis.asyncio.Redis.from_url(url, retry=RetryOnLoop(NoBackoff(), 0), **TIMEOUTS)
+
+
+@lru_cache(maxsize=1)
+def _script_on_loop(loop: asyncio.AbstractEventLoop, url: str, script: str) -> Any:
+    return _client_on_loop(loop, url).register_script(script)
 
 
 def _interval(rate: int) -> int:
@@ -169,7 +231,12 @@ _batches: dict[tuple[str, int, int | None], _TokenBatch] = {}
 
 
 def take_batched(name: str, rate: int, burst: int | None = None) -> Verdict | None:
-    """Take one request as `take` does, from the batch that this process holds, or else from the bucket.
+    """Do in a thread what `taking_batched` says."""
+    return in_thread(taking_batched(name, rate, burst))
+
+
+def taking_batched(name: str, rate: int, burst: int | None = None) -> Taking[Verdict | None]:
+    """Take one request as `taking` does, from the batch that this process holds, or else from the bucket.
 
     A busy client's requests are taken from Redis in token batches, so that most cost no round trip. A batch is what the
     bucket regains in 20 ms, and it is valid for 20 ms, so in any t seconds no more than
@@ -178,26 +245,26 @@ def take_batched(name: str, rate: int, burst: int | None = None) -> Verdict | No
     """
     size = min(MAX_BATCH, int(rate * BATCH_SECONDS / 60))
     if size < 2:
-        return take(name, rate, burst)
+        return (yield from taking(name, rate, burst))
     batch = _batches.get((name, rate, burst))
     if batch is not None and batch.left and time.monotonic() < batch.until:
         try:
             return batch.latest._replace(remaining=batch.left.pop())
         except IndexError:
             pass  # another thread took the last one
-    return _fetch(name, rate, burst, size if batch is not None and _has_plenty(batch.latest) else 1)
+    return (yield from _fetching(name, rate, burst, size if batch is not None and _has_plenty(batch.latest) else 1))
 
 
 def _has_plenty(verdict: Verdict) -> bool:
     return verdict.is_allowed and verdict.remaining > max(verdict.limit / 2, MAX_BATCH)
 
 
-def _fetch(name: str, rate: int, burst: int | None, cost: int) -> Verdict | None:
+def _fetching(name: str, rate: int, burst: int | None, cost: int) -> Taking[Verdict | None]:
     # Read the clock before asking Redis, so that the batch does not outlive its 20 ms.
     until = time.monotonic() + BATCH_SECONDS
-    verdict = take(name, rate, burst, cost=cost)
+    verdict = yield from taking(name, rate, burst, cost=cost)
     if verdict is not None and not verdict.is_allowed and cost > 1:
-        verdict, cost = take(name, rate, burst), 1
+        verdict, cost = (yield from taking(name, rate, burst)), 1
     if verdict is None:
         return None
     if len(_batches) >= MAX_BUCKETS:

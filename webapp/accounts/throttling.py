@@ -16,7 +16,7 @@ from rest_framework.throttling import BaseThrottle
 
 from tidegauge.webapp.accounts.models import ApiKey
 from tidegauge.webapp.accounts.queries import rate_of
-from tidegauge.webapp.accounts.rate_limits import Verdict, take, take_batched
+from tidegauge.webapp.accounts.rate_limits import Taking, Verdict, in_thread, take, take_batched, taking_batched
 
 
 class TooManyRequestsError(Throttled):
@@ -27,11 +27,15 @@ class TooManyRequestsError(Throttled):
         self.wait = verdict.wait_seconds
 
 
+# Where the environment of a request says what was taken for it already, on the event loop. No header has such a name.
+TAKEN = "tidegauge.taken"
+
+
 class RateLimit(BaseThrottle):
     """Adds the RateLimit headers to each answer. Raises TooManyRequestsError."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        client, verdict = _take(request)
+        client, verdict = request.META.get(TAKEN) or _take(request)
         if verdict is None:
             return True
         view.headers.update(verdict.headers)
@@ -43,22 +47,22 @@ class RateLimit(BaseThrottle):
 def _take(request: Request) -> tuple[str, Verdict | None]:
     key = request.auth
     if isinstance(key, ApiKey):
-        return _take_of_key(key)
+        return in_thread(taking_of_key(key))
     if request.user.is_authenticated:
         return "this user", take_batched(f"user:{request.user.pk}", settings.TIDEGAUGE_SESSION_RATE_PER_MINUTE)
     return "this address", take(f"address:{client_network(request)}", settings.TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE)
 
 
-def _take_of_key(key: ApiKey) -> tuple[str, Verdict | None]:
+def taking_of_key(key: ApiKey) -> Taking[tuple[str, Verdict | None]]:
     """Take from the bucket of a token, if it has a rate of its own, and then from that of its API key."""
     token, own = key.token, None
     if token is not None and token.rate is not None:
         # Hashed, because the program's name for its user may be personal data, and long.
         caller = sha256(token.caller.encode()).hexdigest()[:24]
-        own = take_batched(f"token:{key.prefix}:{caller}", token.rate, token.burst)
+        own = yield from taking_batched(f"token:{key.prefix}:{caller}", token.rate, token.burst)
         if own is not None and not own.is_allowed:
             return "this token", own
-    verdict = take_batched(f"key:{key.prefix}", rate_of(key), key.burst)
+    verdict = yield from taking_batched(f"key:{key.prefix}", rate_of(key), key.burst)
     if own is None or verdict is None:
         return "this API key", verdict or own
     return "this API key", min(verdict, own, key=lambda each: (each.is_allowed, each.remaining))

@@ -56,12 +56,12 @@ class DirectPost(APIView):
     check_parameters: Callable[[Any], None]
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _is_direct(request):
+        if not is_direct(request):
             return super().dispatch(request, *args, **kwargs)
         self.args, self.kwargs, self.headers = args, kwargs, {"Allow": "POST, OPTIONS"}
         try:
             self._admit(request)
-            request.data = OrjsonParser().parse(request, JSON, {"request": request})
+            request.data = parsed(request)
             response = self.post(request, *args, **kwargs)
         except Exception as error:
             request = self.request = self._as_of_drf(request)
@@ -73,7 +73,7 @@ class DirectPost(APIView):
         request.accepted_renderer, request.accepted_media_type = OrjsonRenderer(), JSON
         request.authenticators = ()  # so that a lack of scope is a 403, as the API key is known
         found = ApiKeyAuthentication().authenticate(request)
-        assert found is not None  # `_is_direct` has seen the API key
+        assert found is not None  # `is_direct` has seen the API key
         request.user, request.auth = found
         self.check_permissions(request)
         self.check_throttles(request)
@@ -87,12 +87,23 @@ class DirectPost(APIView):
         return found
 
 
-def _is_direct(request: HttpRequest) -> bool:
+def parsed(request: HttpRequest) -> Any:
+    """Return the body of a direct request. Raises APIException."""
+    return OrjsonParser().parse(request, JSON, {"request": request})
+
+
+def is_direct(request: HttpRequest) -> bool:
+    """Return whether a request posts JSON and takes JSON, so that nothing is to be chosen."""
     meta = request.META
     return (
         request.method == "POST"
         and meta.get("CONTENT_TYPE", "").partition(";")[0] == JSON
         and meta.get("CONTENT_LENGTH") not in (None, "", "0")
-        and meta.get("HTTP_ACCEPT", "*/*") in ("*/*", JSON)
+        and takes_json(request)
         and has_api_key(meta)
     )
+
+
+def takes_json(request: HttpRequest) -> bool:
+    """Return whether a request accepts JSON before all other formats, as nearly every request to the API does."""
+    return request.META.get("HTTP_ACCEPT", "*/*") in ("*/*", JSON)

@@ -116,12 +116,11 @@ def look_up(query: Query, when: When, scope: KeyScope, known: Sequence[str] = ()
     keys outside the API key's scope, NotReachedError, NotCommittedError, OutOfReachError, OtherEpochError.
     """
     scope.check_state(query.state)
-    request = _request_digest(query, when)
-    known = [etag for etag in known if request in etag]
+    known = etags_of(query, when, known)
 
     def question(conn: psycopg.Connection) -> Answer | str:
         etag = _valid_etag(conn, query, scope, known) if known else None
-        return etag or _look_up(conn, query, when, scope, request, known)
+        return etag or _look_up(conn, query, when, scope, known)
 
     return _read_once_committed(f"state {query.state!r}", [query.state], when, scope, question)
 
@@ -207,15 +206,24 @@ def typed_keys(spec: StateSpec, keys: Sequence[Any], scope: KeyScope) -> Sequenc
     return typed
 
 
-def _look_up(
-    conn: psycopg.Connection, query: Query, when: When, scope: KeyScope, request: str, known: Sequence[str]
-) -> Answer | str:
+def _look_up(conn: psycopg.Connection, query: Query, when: When, scope: KeyScope, known: Sequence[str]) -> Answer | str:
     reader, version = readers.versioned_reader(conn, query.state)
     keys = typed_keys(reader.spec, query.keys, scope)
     ask = reader.combine if query.combine else reader.multi_get
-    snapshot = ask(keys, query.measures, as_of=when.as_of)
+    return answer_with(reader, version, ask(keys, query.measures, as_of=when.as_of), query, when, known)
+
+
+def answer_with(
+    reader: Reader,
+    version: tuple[Any, ...] | None,
+    snapshot: Snapshot,
+    query: Query,
+    when: When,
+    known: Sequence[str],
+) -> Answer | str:
+    """Return what `look_up` does, of what the reader has answered. Raises OtherEpochError."""
     check_epoch(f"state {query.state!r}", when, snapshot)
-    etag = _etag(reader, version, query, when, request, snapshot)
+    etag = _etag(reader, version, query, when, snapshot)
     # A batch ETag was found invalid a moment ago: the reader's catalog version may be as old as the client's.
     if etag in known and not _is_batch_etag(etag):
         return etag
@@ -245,16 +253,22 @@ def _state_lookup(conn: psycopg.Connection, index: int, query: Query, scope: Key
 # ETags
 
 
+def etags_of(query: Query, when: When, known: Sequence[str]) -> list[str]:
+    """Return those of the ETags that a client knows that are of this request."""
+    if not known:
+        return []
+    request = _request_digest(query, when)
+    return [etag for etag in known if request in etag]
+
+
 def _request_digest(query: Query, when: When) -> str:
     # How long to wait does not change the answer.
     _, *asked = query
     return digest(orjson.dumps([asked, when.as_of, when.epoch]))
 
 
-def _etag(
-    reader: Reader, version: tuple[Any, ...] | None, query: Query, when: When, request: str, snapshot: Snapshot
-) -> str:
-    start = _batch_part(query.state, snapshot, version)
+def _etag(reader: Reader, version: tuple[Any, ...] | None, query: Query, when: When, snapshot: Snapshot) -> str:
+    start, request = _batch_part(query.state, snapshot, version), _request_digest(query, when)
     if not _changes_only_with_the_batch(reader, query, when, snapshot):
         return f'"{start}-{request}{digest(snapshot.results)}"'
     return f'"{start}-{request}-{NEVER if snapshot.until is None else _microseconds(snapshot.until)}"'
@@ -277,9 +291,12 @@ def _valid_etag(conn: psycopg.Connection, query: Query, scope: KeyScope, known: 
     if not scope.is_unrestricted:
         typed_keys(readers.reader(conn, query.state).spec, query.keys, scope)
     now = readers.batch_version(conn, query.state)
-    if now is None:
-        return None
-    start = f'"{_batch_part(query.state, now.batch, now.catalog)}-'
+    return None if now is None else still_valid(query.state, now, known)
+
+
+def still_valid(state: str, now: readers.BatchVersion, known: Sequence[str]) -> str | None:
+    """Return the first of these ETags of one request that belongs to the batch; None if none does."""
+    start = f'"{_batch_part(state, now.batch, now.catalog)}-'
     same_batch = (etag for etag in known if _is_batch_etag(etag) and etag.startswith(start))
     return next((etag for etag in same_batch if _is_before(now.clock, etag.strip('"').rpartition("-")[2])), None)
 

@@ -5,7 +5,7 @@ slash cannot be told from two parts where there are several key columns; such a 
 proxies remove, is given as JSON instead: `/keys?key=["a/b", "c"]`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -15,10 +15,8 @@ from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.errors import KeyShapeError
 from tidegauge.state_backends.spec.types import KEY_TYPES
 from tidegauge.webapp.accounts.permissions import KeyScope
-from tidegauge.webapp.api.entries import parts_of
-from tidegauge.webapp.api.lookups import Answer, look_up, read
+from tidegauge.webapp.api.lookups import Answer, read
 from tidegauge.webapp.api.rendering import parse_json
-from tidegauge.webapp.api.requests import read_one
 from tidegauge.webapp.catalog import readers
 
 
@@ -36,39 +34,21 @@ class KeyNotFoundError(APIException):
         self.members = {"key_status": result["status"], "txid": batch["txid"], "epoch": batch["epoch"]}
 
 
-def key_in_path(name: str, path: str, scope: KeyScope) -> list[Any]:
-    """Return the key whose parts are in a path, typed as JSON has them.
-
-    Raises UnknownStateError, OutsideError, KeyShapeError.
-    """
-    spec = _spec(name, scope)
+def key_in_path(spec: StateSpec, path: str) -> list[Any]:
+    """Return the key whose parts are in a path, typed as JSON has them. Raises KeyShapeError."""
     columns = list(spec.key)
     # With one column a slash can only be the key's own.
     texts = [path] if len(columns) == 1 else path.split("/")
     if len(texts) != len(columns):
         raise KeyShapeError(
             f"key: expected {len(columns)} parts ({', '.join(columns)}) in the path, got {len(texts)}; a key with a "
-            f'slash or an empty part is given as JSON: /api/v1/states/{name}/keys?key=["a/b", ..]'
+            f'slash or an empty part is given as JSON: /api/v1/states/{spec.name}/keys?key=["a/b", ..]'
         )
     return [_part(text, sql_type) for text, sql_type in zip(texts, spec.key.values(), strict=True)]
 
 
-def key_as_json(name: str, key: list[Any] | str, scope: KeyScope) -> list[Any]:
-    """Return the key of a parameter. Raises UnknownStateError, OutsideError."""
-    return parts_of(key, _spec(name, scope))
-
-
-def look_up_one(
-    name: str, key: list[Any], asked: Mapping[str, Any], scope: KeyScope, known: Sequence[str]
-) -> tuple[bytes, str] | str:
-    """Return the answer and its ETag; or the ETag, of those that the client knows, under which it has the answer.
-
-    Raises what look_up does; KeyNotFoundError for a key that is missing or expired.
-    """
-    query, when = read_one(name, key, asked)
-    answer = look_up(query, when, scope, known)
-    if isinstance(answer, str):
-        return answer
+def document_of(answer: Answer) -> bytes:
+    """Return the answer to a lookup of one key. Raises KeyNotFoundError if it is missing or expired."""
     results = answer.snapshot.results
     (result,) = orjson.loads(results)
     if result["status"] != "found":
@@ -76,10 +56,11 @@ def look_up_one(
     document = answer.batch | answer.document
     del document["results"]
     # The result as the database wrote it, with all digits, and without the brackets of the list.
-    return orjson.dumps(document)[:-1] + b"," + results.strip()[2:-1].lstrip(), answer.etag
+    return orjson.dumps(document)[:-1] + b"," + results.strip()[2:-1].lstrip()
 
 
-def _spec(name: str, scope: KeyScope) -> StateSpec:
+def spec_of(name: str, scope: KeyScope) -> StateSpec:
+    """Raises UnknownStateError, OutsideError."""
     scope.check_state(name)
     spec = read(lambda conn: readers.reader(conn, name).spec)
     scope.prefix_of(spec)  # here, since the refusal of a key names the key columns

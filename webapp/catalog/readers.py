@@ -7,7 +7,7 @@ stays the same, so do its rows as a reader of whole batches sees them, except fo
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -100,7 +100,7 @@ def check_session(work: str) -> None:
 
 def own_statements() -> psycopg.Connection:
     """Return a new connection in autocommit mode, which may lead to a pooler. The caller closes it."""
-    conn = psycopg.connect(**_plain_parameters(), autocommit=True)
+    conn = psycopg.connect(**plain_parameters(), autocommit=True)
     with _closed_on_error(conn):
         pooler.prepare(conn)
     return conn
@@ -109,11 +109,11 @@ def own_statements() -> psycopg.Connection:
 def session_parameters() -> dict[str, Any]:
     """Return psycopg's parameters of connections that need a session of their own."""
     direct = settings.DATABASE_DIRECT_URL
-    return {"conninfo": direct, **session.CLIENT} if direct else _plain_parameters()
+    return {"conninfo": direct, **session.CLIENT} if direct else plain_parameters()
 
 
-def _plain_parameters() -> dict[str, Any]:
-    # Without Django's cursors and type adapters, because they are made for its ORM.
+def plain_parameters() -> dict[str, Any]:
+    """Return psycopg's parameters, without Django's cursors and type adapters, because they are made for its ORM."""
     parameters = django_connection.get_connection_params()
     return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
 
@@ -162,6 +162,14 @@ def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple
     if place[0] != PRIMARY and BACKENDS[held.reader.spec.backend].tables is None:
         raise PrimaryOnlyError(f"the rows of state {name!r} are not in the database, so no replica of it has them")
     return held.reader.on(conn), held.version
+
+
+def checked_reader(name: str) -> tuple[Reader, tuple[Any, ...] | None] | None:
+    """Return what `versioned_reader` does for the primary if it asks no database for that, without a connection."""
+    held = _cached.get((PRIMARY, name))
+    if held is None or time.monotonic() - held.checked_at > CHECK_SECONDS:
+        return None
+    return held.reader, held.version
 
 
 def feeding_of(name: str) -> Feeding:
@@ -224,6 +232,11 @@ class BatchVersion:
     catalog: tuple[Any, ...]
     clock: datetime
 
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> "BatchVersion":
+        """row: of the statement BATCH, whose parameter is the name of a state."""
+        return cls(CommittedBatch(*row[:4]), (row[4], row[5]), row[6])
+
 
 def catalog_version(conn: psycopg.Connection, name: str) -> tuple[Any, ...] | None:
     """Return a value that changes with every change of a state in the catalog; None for an unknown state."""
@@ -232,4 +245,4 @@ def catalog_version(conn: psycopg.Connection, name: str) -> tuple[Any, ...] | No
 
 def batch_version(conn: psycopg.Connection, name: str) -> BatchVersion | None:
     row = conn.execute(BATCH, [name]).fetchone()
-    return None if row is None else BatchVersion(CommittedBatch(*row[:4]), (row[4], row[5]), row[6])
+    return None if row is None else BatchVersion.of(row)

@@ -8,14 +8,16 @@ import asyncio
 import re
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from django.conf import settings
+
+from tidegauge.webapp.core.turns import Turns
 
 Result = TypeVar("Result")
 
@@ -39,33 +41,18 @@ _quick_queries: set[str] = set()
 COMPUTING = "exports"
 COMPUTING_SWITCH_SECONDS = 0.0002
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
-# The most requests that may wait for a thread of a pool, in total and per client.
-MOST_WAITING, MOST_WAITING_EACH = 1_024, 256
-
-
-class PoolFullError(Exception):
-    """All threads of a pool are busy, and its queue is full."""
-
-    def __init__(self, pool: str) -> None:
-        super().__init__(f"too many {pool} wait for their turn; try again shortly")
-
 
 Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class Pool:
-    """Threads, and the jobs that wait for one. Clients take turns, however many jobs each has waiting.
-
-    Everything but `_work` runs in the thread of the event loop, so no lock is needed.
-    """
+    """Threads, for which clients take turns. Everything but `_work` runs in the thread of the event loop."""
 
     def __init__(self, name: str, threads: int) -> None:
         self.name = name
-        self._threads = threads
-        self._started = self._busy = self._waiting = 0
+        self._turns = Turns(name, threads)
+        self._started = 0
         self._given: SimpleQueue[Job] = SimpleQueue()
-        # Waiting jobs by client; the first client is the next to get a thread.
-        self._turns: dict[str, deque[Job]] = {}
 
     async def run(self, job: Callable[[], Result], client: str, *, admitted: bool = False) -> Result:
         """Return the job's result. admitted: it continues an admitted job, so it is never refused.
@@ -73,22 +60,13 @@ class Pool:
         Raises PoolFullError.
         """
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        if self._busy < self._threads:
-            self._give((job, done))
-        else:
-            mine = len(self._turns.get(client, ()))
-            if not admitted and (self._waiting >= MOST_WAITING or mine >= MOST_WAITING_EACH):
-                raise PoolFullError(self.name)
-            self._turns.setdefault(client, deque()).append((job, done))
-            self._waiting += 1
+        self._turns.wait(client, partial(self._give, (job, done)), admitted=admitted)
         return await done
 
     def _give(self, job: Job) -> None:
-        if self._started == self._busy:
-            # Before anything is counted, because starting a thread fails at the system's limit of threads.
+        if self._started == self._turns.busy:
             threading.Thread(target=self._work, name=f"{self.name}-{self._started + 1}", daemon=True).start()
             self._started += 1
-        self._busy += 1
         if self.name == COMPUTING:
             sys.setswitchinterval(COMPUTING_SWITCH_SECONDS)
         self._given.put(job)
@@ -105,10 +83,8 @@ class Pool:
             del job, done, result, error
 
     def _finish(self, done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        self._busy -= 1
-        if self._turns:
-            self._next()
-        if self.name == COMPUTING and not self._busy:
+        self._turns.end()
+        if self.name == COMPUTING and not self._turns.busy:
             sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         if done.cancelled():
             return
@@ -116,14 +92,6 @@ class Pool:
             done.set_result(result)
         else:
             done.set_exception(error)
-
-    def _next(self) -> None:
-        client = next(iter(self._turns))
-        jobs = self._turns.pop(client)
-        self._waiting -= 1
-        self._give(jobs.popleft())
-        if jobs:
-            self._turns[client] = jobs  # last, so that the other clients get their turn first
 
 
 def pools() -> Mapping[str, Pool]:

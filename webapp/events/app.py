@@ -23,7 +23,7 @@ from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.core.cors import events_headers, preflight_headers
 from tidegauge.webapp.core.logs import request_id
 from tidegauge.webapp.core.pooler import PoolerError
-from tidegauge.webapp.core.pools import PoolFullError
+from tidegauge.webapp.core.turns import PoolFullError
 from tidegauge.webapp.events.auth import Authorized, Refused, with_token_in_header
 from tidegauge.webapp.events.connections import Connections, TooManyClientsError
 from tidegauge.webapp.events.threads import CHECKS

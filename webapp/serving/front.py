@@ -10,7 +10,7 @@ import io
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -28,8 +28,10 @@ from tidegauge.webapp.accounts.concurrency import WAITS, BusyError, TooManyAtOnc
 from tidegauge.webapp.api.problems import MEDIA_TYPE, problem
 from tidegauge.webapp.catalog.waits import Wait, Waits, committed_now, of_request
 from tidegauge.webapp.core.cors import api_headers
-from tidegauge.webapp.core.pools import API, PoolFullError, pool_of, pools
+from tidegauge.webapp.core.pools import API, pool_of, pools
+from tidegauge.webapp.core.turns import PoolFullError
 from tidegauge.webapp.serving.bodies import HeldBytes, TooManyBytesError
+from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswers
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class Front:
         self._held = HeldBytes()
         checks = self._pools["checks"]
         self._waits = Waits(lambda states: checks.run(partial(committed_now, states), "waits", admitted=True))
+        self._on_loop = LoopAnswers(self._waits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         environ, held = environ_of(scope), 0
@@ -100,15 +103,20 @@ class Front:
             self._held.free(caller, held)
 
     async def _answer(self, environ: dict[str, Any], caller: Caller, body: bytes, receive: Receive, send: Send) -> None:
-        """Run the handler in a thread, a second time if the request had to wait for a batch."""
+        """Answer on the event loop, or run the handler in a thread, twice if the request had to wait for a batch."""
+        wait = Wait()
+        here = await self._on_loop.answer(Arrived(environ, caller, body, wait, lambda: _disconnected(receive)))
+        if here is not None:
+            _send(send, here.status_code, here.items(), here.content)
+            return
         run = partial(self._pools[pool_of(environ)].run, client=caller.name)
-        context, wait = Context(), Wait()
+        context = Context()
         context.run(of_request.set, wait)
         answer = partial(context.run, _answer, self._handler, environ, body, send)
         streamed = await run(answer)
         if streamed is None and not wait.is_wanted:
             return
-        disconnected = asyncio.ensure_future(_disconnected(receive))
+        disconnected = _disconnected(receive)
         try:
             if wait.is_wanted:
                 with WAITS.held(wait.client):
@@ -275,10 +283,9 @@ def _variable(name: bytes) -> str:
 
 
 def _answer(handler: Handler, environ: dict[str, Any], body: bytes, send: Send) -> StreamedAnswer | None:
-    """Run the handler and send its answer, in a thread. A streamed answer is returned and not sent.
+    """Run the handler and send its answer, in a thread, which saves two switches of threads.
 
-    `send` is not awaited, because granian sends at the call, from any thread, and only streams need to wait. This saves
-    two switches of threads.
+    A streamed answer is returned and not sent.
     """
     started: list[Any] = []
     wait = of_request.get()
@@ -286,14 +293,23 @@ def _answer(handler: Handler, environ: dict[str, Any], body: bytes, send: Send) 
     response = handler(environ, lambda status, headers, exc_info=None: started.extend((status, headers)))
     if wait is not None and wait.is_wanted:
         return None
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in started[1]]
-    start = {"type": "http.response.start", "status": int(started[0][:3]), "headers": headers}
+    status, headers = int(started[0][:3]), started[1]
     if response.streaming:
-        return StreamedAnswer(start, response)
-    send(start)
-    send({"type": "http.response.body", "body": b"".join(response)})
+        return StreamedAnswer(_start(status, headers), response)
+    _send(send, status, headers, b"".join(response))
     response.close()
     return None
+
+
+def _send(send: Send, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+    """Send a whole answer. `send` is not awaited, because granian sends at the call, and only streams need to wait."""
+    send(_start(status, headers))
+    send({"type": "http.response.body", "body": body})
+
+
+def _start(status: int, headers: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return {"type": "http.response.start", "status": status, "headers": raw}
 
 
 def _next_part(parts: Iterator[bytes]) -> bytes:
@@ -307,9 +323,12 @@ def _next_part(parts: Iterator[bytes]) -> bytes:
     return b"".join(collected)
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _disconnected(receive: Receive) -> "asyncio.Future[None]":
+    async def disconnected() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    return asyncio.ensure_future(disconnected())
 
 
 def _too_large() -> RefusedError:

@@ -7,7 +7,7 @@ counts.
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -22,6 +22,8 @@ from tidegauge.webapp.core.logs import request_id
 
 logger = logging.getLogger(logs.REQUESTS)
 
+Response = TypeVar("Response", bound=HttpResponseBase)
+
 # Logged at DEBUG, because they come all the time: requests of load balancers and scrapers, and polls without news.
 ROUTINE = frozenset({"healthz", "readyz", "metrics"})
 NOTHING_NEW = frozenset({204, 304})
@@ -34,13 +36,8 @@ class RequestObserver:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        clear_contextvars()
-        identifier = request_id(request.META.get("HTTP_X_REQUEST_ID", ""))
-        bind_contextvars(request_id=identifier)
-        proxies.notice(request.META)
-        watch = request.watch = metrics.Watch()  # type: ignore[attr-defined]
+        begin(request)
         response = self._get_response(request)
-        response["X-Request-ID"] = identifier
         wait = of_request.get()
         if wait is not None and wait.is_wanted:
             # Not counted or logged, because the front drops this answer and calls the view again after the wait.
@@ -48,13 +45,27 @@ class RequestObserver:
             response.close()
             clear_contextvars()
             return response
-        finish = partial(_finish, request, response.status_code, watch)
-        if response.streaming:
-            response.streaming_content = _Observed(response.streaming_content, finish)  # type: ignore[attr-defined]
-        else:
-            finish(len(response.content))  # type: ignore[attr-defined]
-            clear_contextvars()
-        return response
+        return finish(request, response)
+
+
+def begin(request: Any) -> None:
+    clear_contextvars()
+    request.id = request_id(request.META.get("HTTP_X_REQUEST_ID", ""))
+    bind_contextvars(request_id=request.id)
+    proxies.notice(request.META)
+    request.watch = metrics.Watch()
+
+
+def finish(request: Any, response: Response) -> Response:
+    """Give the answer the request's id, and count and log it, a stream once it has ended."""
+    response["X-Request-ID"] = request.id
+    finish = partial(_finish, request, response.status_code, request.watch)
+    if response.streaming:
+        response.streaming_content = _Observed(response.streaming_content, finish)  # type: ignore[attr-defined]
+    else:
+        finish(len(response.content))  # type: ignore[attr-defined]
+        clear_contextvars()
+    return response
 
 
 class _Observed:

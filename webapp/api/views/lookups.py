@@ -5,18 +5,23 @@ from functools import partial
 from typing import Any
 
 import orjson
+from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tidegauge.state_backends import StateSpec
 from tidegauge.webapp.accounts.permissions import key_scope
+from tidegauge.webapp.api import on_loop
 from tidegauge.webapp.api.answers import AnswersSerializer, KeyAnswerSerializer, StateAnswerSerializer
 from tidegauge.webapp.api.api_view import ApiView
 from tidegauge.webapp.api.calls import answered, asked, call
-from tidegauge.webapp.api.direct import DirectPost
-from tidegauge.webapp.api.lookups import look_up, look_up_together
-from tidegauge.webapp.api.one_key import key_as_json, key_in_path, look_up_one
+from tidegauge.webapp.api.direct import DirectPost, is_direct, parsed, takes_json
+from tidegauge.webapp.api.entries import parts_of
+from tidegauge.webapp.api.lookups import Answer, look_up, look_up_together
+from tidegauge.webapp.api.on_loop import Database, LoopView
+from tidegauge.webapp.api.one_key import document_of, key_in_path, spec_of
 from tidegauge.webapp.api.openapi import NO_KEY, NOT_YET_OR_IN_TIME
 from tidegauge.webapp.api.rendering import OrjsonRenderer, conditional, is_known, known_etags, not_modified
 from tidegauge.webapp.api.requests import (
@@ -24,7 +29,10 @@ from tidegauge.webapp.api.requests import (
     KeyParameters,
     KeyPathParameters,
     QueriesSerializer,
+    Query,
     QuerySerializer,
+    When,
+    read_one,
     read_queries,
     read_query,
 )
@@ -49,7 +57,7 @@ PARTS = OpenApiParameter(
 )
 
 
-class StateQueryView(DirectPost, ApiView):
+class StateQueryView(LoopView, DirectPost, ApiView):
     @call(
         "query_state", "states", StateAnswerSerializer, "One result per key asked, or all of them combined.", 409, 410,
         body=QuerySerializer, is_conditional=True, instead=WAITING,
@@ -71,12 +79,27 @@ class StateQueryView(DirectPost, ApiView):
 
         At most $TIDEGAUGE_LOOKUP_MAX_KEYS keys; more are a 400 with `max_keys`. A wrong key is a 400 with its `index`.
         """
+        query, when = self._asked(request, name)
+        return self._answered(request, query, look_up(query, when, key_scope(request), known_etags(request)))
+
+    def is_for_loop(self, request: WSGIRequest) -> bool:
+        return is_direct(request) and "HTTP_CONTENT_ENCODING" not in request.META
+
+    async def on_loop(self, request: WSGIRequest, database: Database, name: str, **place: str) -> HttpResponse:
+        request.data = parsed(request)  # type: ignore[attr-defined]
+        query, when = self._asked(request, name)
+        answer = await on_loop.look_up(query, when, key_scope(request), known_etags(request), database)
+        return self._answered(request, query, answer)
+
+    def _asked(self, request: Any, name: str) -> tuple[Query, When]:
         phase_ended(request, "authenticate")
-        query, when = read_query(name, request.data)
+        asked = read_query(name, request.data)
         phase_ended(request, "parse")
-        answer = look_up(query, when, key_scope(request), known_etags(request))
+        return asked
+
+    def _answered(self, request: Any, query: Query, answer: Answer | str) -> HttpResponse:
         phase_ended(request, "query")
-        looked_up(request, name, len(query.keys))
+        looked_up(request, query.state, len(query.keys))
         if isinstance(answer, str):
             return not_modified(answer)
         # DRF's rendering costs time and has nothing to choose here.
@@ -84,11 +107,31 @@ class StateQueryView(DirectPost, ApiView):
         return HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": answer.etag})
 
 
-class OneKeyView(ApiView):
-    def answer(self, request: Request, name: str, key: list[Any], asked: Mapping[str, Any]) -> HttpResponse:
-        answer = look_up_one(name, key, asked, key_scope(request), known_etags(request))
+class OneKeyView(LoopView, ApiView):
+    def key_of(self, spec: StateSpec, asked: Mapping[str, Any], **place: str) -> list[Any]:
+        """Return the key that a request asks for. place: parts of its path."""
+        raise NotImplementedError
+
+    def answer(self, request: Request, name: str, **place: str) -> HttpResponse:
+        asked, scope = self._asked(request), key_scope(request)
+        query, when = read_one(name, self.key_of(spec_of(name, scope), asked, **place), asked)
+        return self._answered(request, name, look_up(query, when, scope, known_etags(request)))
+
+    def is_for_loop(self, request: WSGIRequest) -> bool:
+        return request.method == "GET" and takes_json(request)
+
+    async def on_loop(self, request: WSGIRequest, database: Database, name: str, **place: str) -> HttpResponse:
+        asked, scope = self._asked(request), key_scope(request)
+        query, when = read_one(name, self.key_of(on_loop.spec_of(name, scope), asked, **place), asked)
+        return self._answered(request, name, await on_loop.look_up(query, when, scope, known_etags(request), database))
+
+    def _asked(self, request: Request | WSGIRequest) -> dict[str, Any]:
+        return self.parameters["GET"].read(request.GET.dict())
+
+    def _answered(self, request: Request | WSGIRequest, name: str, answer: Answer | str) -> HttpResponse:
+        etag = answer if isinstance(answer, str) else answer.etag
+        body = b"" if isinstance(answer, str) else document_of(answer)
         looked_up(request, name, 1)
-        body, etag = (b"", answer) if isinstance(answer, str) else answer
         if not body or is_known(etag, request):
             response = not_modified(etag)
         else:
@@ -113,8 +156,10 @@ class KeyAtPathView(OneKeyView):
         Answers what `POST /states/{name}/query` does for one key, by GET, so that clients can cache it by its `ETag`. A
         key that is missing or expired is a 404, whose `key_status` says which, as of the batch `txid`.
         """
-        asked = KeyPathParameters.read(request.query_params.dict())
-        return self.answer(request, name, key_in_path(name, key, key_scope(request)), asked)
+        return self.answer(request, name, key=key)
+
+    def key_of(self, spec: StateSpec, asked: Mapping[str, Any], **place: str) -> list[Any]:
+        return key_in_path(spec, place["key"])
 
 
 class KeyView(OneKeyView):
@@ -127,8 +172,10 @@ class KeyView(OneKeyView):
         Answers what `POST /states/{name}/query` does for one key, by GET, so that clients can cache it by its `ETag`. A
         key that is missing or expired is a 404, whose `key_status` says which, as of the batch `txid`.
         """
-        asked = KeyParameters.read(request.query_params.dict())
-        return self.answer(request, name, key_as_json(name, asked.get("key", ""), key_scope(request)), asked)
+        return self.answer(request, name)
+
+    def key_of(self, spec: StateSpec, asked: Mapping[str, Any], **place: str) -> list[Any]:
+        return parts_of(asked.get("key", ""), spec)
 
 
 class QueriesView(DirectPost, ApiView):

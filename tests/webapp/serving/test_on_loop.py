@@ -1,0 +1,421 @@
+"""Lookups on the event loop have the answers of Django's handler, and all others are left to a thread."""
+
+import asyncio
+import io
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+import psycopg
+import pytest
+from django.core.handlers.wsgi import WSGIHandler
+from django.db import connection
+from django.http import HttpResponse
+
+from tests.webapp.committed_flights import committed_flights
+from tests.webapp.flights import Flights
+from tidegauge.state_backends import session
+from tidegauge.webapp.accounts import authentication, rate_limits
+from tidegauge.webapp.accounts.callers import caller_of
+from tidegauge.webapp.accounts.issuing import issue
+from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.accounts.throttling import TAKEN
+from tidegauge.webapp.api.on_loop import LoopView
+from tidegauge.webapp.catalog import loop_connections, readers
+from tidegauge.webapp.catalog.waits import COMMITTED, Committed, Wait, Waits
+from tidegauge.webapp.serving.front import environ_of
+from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswers
+
+STATE = "/api/v1/states/flights_by_carrier"
+QUERY = f"{STATE}/query"
+ASKED = {"keys": [["JFK", "C01"], ["JFK", "none"], ["JFK", "C01"]]}
+JSON = "application/json"
+# They differ from request to request.
+OWN_HEADERS = {"X-Request-ID", "RateLimit-Remaining", "RateLimit-Reset"}
+
+
+class Given(NamedTuple):
+    """An answer as a client sees it, without what differs from request to request."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Requests:
+    """Sends a request to the event loop and to Django's handler. key: sent with each."""
+
+    def __init__(self, key: str, conn: psycopg.Connection) -> None:
+        self.key, self._conn = key, conn
+        self._runner = asyncio.Runner()
+        self._on_loop = self._runner.run(self._made())
+        self._handler = WSGIHandler()
+
+    async def _made(self) -> LoopAnswers:
+        async def read(states: Sequence[str]) -> Committed:
+            return dict(self._conn.execute(COMMITTED, [list(states)]).fetchall())
+
+        return LoopAnswers(Waits(read))
+
+    def on_loop(self, path: str = QUERY, body: Any = ASKED, **headers: str) -> Given | None:
+        environ, data = self.environ(path, body, **headers)
+        return self.answered_on_loop(environ, data)
+
+    def answered_on_loop(self, environ: dict[str, Any], data: bytes) -> Given | None:
+        found = self._runner.run(self._answer(environ, data))
+        return None if found is None else _given(found.status_code, dict(found.items()), found.content)
+
+    async def _answer(self, environ: dict[str, Any], data: bytes) -> HttpResponse | None:
+        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        return await self._on_loop.answer(Arrived(environ, caller_of(environ), data, Wait(), lambda: connected))
+
+    def in_thread(self, path: str = QUERY, body: Any = ASKED, **headers: str) -> Given:
+        return self.answered_in_thread(*self.environ(path, body, **headers))
+
+    def answered_in_thread(self, environ: dict[str, Any], data: bytes) -> Given:
+        started: list[Any] = []
+        environ |= {"wsgi.input": io.BytesIO(data)}
+        response = self._handler(environ, lambda status, headers: started.extend((int(status[:3]), dict(headers))))
+        body = b"".join(response)
+        response.close()
+        return _given(*started, body)
+
+    def environ(self, path: str, body: Any, method: str = "", **headers: str) -> tuple[dict[str, Any], bytes]:
+        data = b"" if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
+        path, _, query = path.partition("?")
+        sent = {"Host": "localhost", "Authorization": f"Bearer {self.key}"}
+        if body is not None:
+            sent |= {"Content-Type": JSON, "Content-Length": str(len(data))}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        scope = {
+            "method": method or ("GET" if body is None else "POST"),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "http_version": "1.1",
+            "scheme": "http",
+            "server": ("127.0.0.1", 80),
+            "client": ("127.0.0.1", 50_000),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in sent.items() if value],
+        }
+        return environ_of(scope), data
+
+    def close(self) -> None:
+        self._runner.run(self._on_loop.close())
+        self._runner.close()
+
+
+def _given(status: int, headers: dict[str, str], body: bytes) -> Given:
+    return Given(status, {name: value for name, value in headers.items() if name not in OWN_HEADERS}, body)
+
+
+@pytest.fixture
+def lasting(transactional_db) -> Iterator[Flights]:
+    with committed_flights() as pipeline:
+        yield pipeline
+
+
+@pytest.fixture
+def requests(lasting) -> Iterator[Requests]:
+    """Requests of which the API key and both states are known to the process."""
+    authentication.clear_cache()
+    found = Requests(create_api_key("reader", ["read"])[1], lasting.conn)
+    warm(found)
+    yield found
+    found.close()
+    rate_limits.reset()
+
+
+def warm(requests: Requests) -> None:
+    for state in ("flights_by_carrier", "flights_by_hour", "totals"):
+        assert requests.in_thread(f"/api/v1/states/{state}/query", {"keys": []}).status == 200
+
+
+HOURS = {"keys": [["2013-01-01T10:00:00Z", "JFK"], ["2013-01-01T10:00:00+00:00", "EWR"]]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers"),
+    [
+        pytest.param(QUERY, ASKED, {}, id="keys"),
+        pytest.param(QUERY, {"keys": []}, {}, id="no keys"),
+        pytest.param(QUERY, ASKED | {"measures": ["max_delay", "flights"]}, {}, id="measures"),
+        pytest.param(QUERY, ASKED | {"min_txid": 2}, {}, id="a batch that is committed"),
+        pytest.param("/api/v1/states/flights_by_hour/query", HOURS, {}, id="two partitions, and times"),
+        pytest.param("/api/v1/states/totals/query", {"keys": [[]]}, {}, id="no key column"),
+        pytest.param(QUERY, ASKED, {"X_Request_ID": "mine-1"}, id="a request id"),
+        pytest.param(QUERY, ASKED, {"Content_Type": "application/json; charset=utf-8"}, id="a charset"),
+        pytest.param(QUERY, ASKED, {"Origin": "https://pages.example"}, id="a page that may"),
+        pytest.param(QUERY, ASKED, {"Origin": "https://other.example"}, id="a page that may not"),
+        pytest.param(QUERY, ASKED, {"X_Forwarded_Proto": "https"}, id="behind a proxy"),
+        pytest.param(f"{STATE}/keys/JFK/C01", None, {}, id="a key in the path"),
+        pytest.param(f"{STATE}/keys/JFK/C01?measures=flights&min_txid=2", None, {}, id="a key and parameters"),
+        pytest.param(f'{STATE}/keys?key=["JFK","C01"]', None, {}, id="a key as JSON"),
+        pytest.param("/api/v1/states/totals/keys", None, {}, id="the only key"),
+    ],
+)
+def test_an_answer_is_that_of_a_thread(requests, settings, path, body, headers):
+    settings.TIDEGAUGE_CORS_ORIGINS = ["https://pages.example"]
+
+    here = requests.on_loop(path, body, **headers)
+
+    assert here == requests.in_thread(path, body, **headers)
+    assert here.status == 200
+    again = requests.on_loop(path, body, If_None_Match=f"W/{here.headers['ETag']}", **headers)
+    assert again == requests.in_thread(path, body, If_None_Match=here.headers["ETag"], **headers)
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_a_wait_for_a_batch_takes_no_thread(requests, lasting):
+    def later() -> None:
+        asyncio.get_running_loop().call_later(0.1, lasting.commit, {("JFK", "C01"): 5})
+
+    async def answered() -> tuple[HttpResponse | None, float]:
+        later()
+        begun = time.monotonic()
+        environ, data = requests.environ(QUERY, ASKED | {"min_txid": 3, "wait_ms": 5_000})
+        return await requests._answer(environ, data), time.monotonic() - begun
+
+    here, seconds = requests._runner.run(answered())
+
+    assert (here.status_code, orjson.loads(here.content)["txid"]) == (200, 3)
+    assert 0.1 <= seconds < 4
+
+
+def test_a_wait_that_is_over_is_answered_in_a_thread(requests):
+    begun = time.monotonic()
+
+    assert requests.on_loop(body=ASKED | {"min_txid": 3, "wait_ms": 200}) is None
+    assert time.monotonic() - begun >= 0.2
+
+
+def test_another_batch_has_another_answer(requests, lasting):
+    before = requests.on_loop()
+    lasting.commit({("JFK", "C01"): 5})
+
+    after = requests.on_loop(If_None_Match=before.headers["ETag"])
+
+    assert (after.status, orjson.loads(after.body)["txid"]) == (200, 3)
+    assert after == requests.in_thread()
+
+
+def test_a_large_answer_is_compressed_for_who_takes_that(requests):
+    body = {"keys": [["JFK", f"C{number:02}"] for number in range(100)]}
+
+    here = requests.on_loop(body=body, Accept_Encoding="gzip")
+    there = requests.in_thread(body=body, Accept_Encoding="gzip")
+
+    # Both lengths differ by the random bytes of Django's compression.
+    assert here.headers | {"Content-Length": ""} == there.headers | {"Content-Length": ""}
+    assert here.headers["Content-Encoding"] == "gzip"
+
+
+def test_an_api_key_or_token_that_is_confined(requests):
+    confined = create_api_key("confined", ["read", "issue_tokens"], states=["flights_by_carrier"], key_prefix=["JFK"])[
+        1
+    ]
+    for requests.key in (confined, issue(ApiKey.objects.get(name="confined")).text):
+        assert requests.in_thread().status == 200
+
+        assert requests.on_loop() == requests.in_thread()
+        for path, body in (
+            (QUERY, {"keys": [["EWR", "C01"]]}),
+            ("/api/v1/states/flights_by_hour/query", HOURS),
+            (f"{STATE}/keys/EWR/C01", None),
+        ):
+            assert requests.on_loop(path, body) is None
+            assert requests.in_thread(path, body).status == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("/api/v1/states/unknown/query", ASKED, {}, 404),
+        (QUERY, b"{", {}, 400),
+        (QUERY, {"keys": [["JFK"]]}, {}, 400),
+        (QUERY, ASKED | {"measures": ["none"]}, {}, 400),
+        (QUERY, ASKED | {"key": []}, {}, 400),
+        (QUERY, ASKED | {"combine": True}, {}, 200),
+        (QUERY, ASKED | {"as_of": 1}, {}, 200),
+        (QUERY, {"keys": [["JFK", str(number)] for number in range(501)]}, {}, 200),
+        (QUERY, ASKED | {"min_txid": 9, "wait_ms": 0}, {}, 409),
+        (QUERY, ASKED | {"epoch": "other"}, {}, 409),
+        (f"{QUERY}?format=json", ASKED, {}, 400),
+        (QUERY, ASKED, {"Host": "other.example"}, 400),
+        (QUERY, ASKED, {"Accept": "text/csv"}, 406),
+        (QUERY, ASKED, {"Content_Type": "text/plain"}, 415),
+        (QUERY, ASKED, {"Authorization": ""}, 401),
+        (QUERY, ASKED, {"Authorization": "Bearer tmk_00000000_none"}, 401),
+        (QUERY, ASKED, {"method": "PUT"}, 405),
+        (f"{STATE}/keys/JFK/none", None, {}, 404),
+        (f"{STATE}/keys/JFK", None, {}, 400),
+        (f"{STATE}/keys/JFK/C01", None, {"method": "HEAD"}, 200),
+        (f"{STATE}/entries", None, {}, 200),
+        ("/healthz", None, {}, 200),
+        ("/api/v1/query", {"queries": [{"state": "totals", "keys": [[]]}]}, {}, 200),
+    ],
+)
+def test_others_are_left_to_a_thread(requests, path, body, headers, status):
+    assert requests.on_loop(path, body, **headers) is None
+
+    assert requests.in_thread(path, body, **headers).status == status
+
+
+def test_a_refused_request_is_counted_and_logged_once(requests, request_lines):
+    """What the loop has taken from the rate limit counts for the thread."""
+    environ, data = requests.environ(QUERY, {"keys": [["JFK"]]})
+    already = len(request_lines())
+
+    assert requests.answered_on_loop(environ, data) is None
+    assert len(request_lines()) == already
+    _, taken = environ[TAKEN]
+    environ[TAKEN] = "this API key", taken._replace(remaining=12_345)
+
+    started: list[Any] = []
+    requests._handler(environ | {"wsgi.input": io.BytesIO(data)}, lambda *start: started.extend(start))
+    assert dict(started[1])["RateLimit-Remaining"] == "12345"
+    assert len(request_lines()) == already + 1
+
+
+def test_an_answer_is_logged(requests, request_lines):
+    requests.on_loop(X_Request_ID="mine-1")
+
+    line = request_lines()[-1]
+    assert (line["request_id"], line["route"], line["actor"]) == ("mine-1", "lookup:query", "API key reader")
+    assert (line["status"], line["state"], line["keys"]) == (200, "flights_by_carrier", 3)
+
+
+def test_the_rate_limit_of_an_api_key_holds_on_the_loop(requests):
+    requests.key = create_api_key("slow", ["read"], rate=60, burst=4)[1]
+    requests.in_thread()
+
+    answers = [requests.on_loop() for _ in range(5)]
+
+    assert [answer is not None for answer in answers] == [True] * 3 + [False] * 2
+    assert requests.in_thread().status == 429
+
+
+def test_what_the_process_does_not_know_is_read_in_a_thread(requests, monkeypatch):
+    readers.clear_cache()
+    assert requests.on_loop() is None
+    assert requests.in_thread().status == 200
+    assert requests.on_loop() is not None
+
+    authentication.clear_cache()
+    assert requests.on_loop() is None
+    assert requests.in_thread().status == 200
+
+    ApiKey.objects.update(revoked_at="2020-01-01T00:00Z")
+    monkeypatch.setattr(authentication.time, "monotonic", lambda: 1e9)
+    assert requests.on_loop() is None
+
+
+def test_a_failure_on_the_loop_is_logged_and_left_to_a_thread(requests, monkeypatch, lines):
+    monkeypatch.setattr(readers, "checked_reader", lambda name: 1 / 0)
+
+    assert requests.on_loop() is None
+    assert "ZeroDivisionError" in lines()[-1]["exception"]
+
+
+def test_a_large_body_is_left_to_a_thread(requests):
+    assert requests.on_loop(body={"keys": [["JFK", "x" * 40_000]]}) is None
+
+
+class TestConnections:
+    def test_it_has_the_settings_of_readers(self, requests, settings):
+        found = requests._runner.run(
+            requests._on_loop._connections.first_row(
+                "test",
+                b"SELECT array_agg(current_setting(n)) FROM unnest(%s::text[]) n",
+                [[*session.SETTINGS, "statement_timeout", "TimeZone"]],
+            )
+        )[0]
+
+        conn = psycopg.connect(**readers.plain_parameters(), autocommit=True)
+        session.prepare(conn)
+        needed = [conn.execute("SELECT current_setting(%s)", [name]).fetchone()[0] for name in session.SETTINGS]
+        conn.close()
+        assert found == [*needed, f"{settings.TIDEGAUGE_STATEMENT_TIMEOUT_MS // 1000}s", "UTC"]
+
+    def test_one_that_was_ended_is_opened_again(self, requests):
+        pid = self.pid(requests)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+        assert requests.on_loop() is None
+        assert requests.on_loop() == requests.in_thread()
+        assert self.pid(requests) != pid
+
+    def test_clients_take_turns(self, requests, monkeypatch):
+        """Of one that asks 12 times and one that asks once, the second waits for one turn."""
+        monkeypatch.setattr(loop_connections, "CONNECTIONS", 1)
+        pool, order = loop_connections.LoopConnections(), []
+
+        async def ask(client: str) -> None:
+            await pool.first_row(client, b"SELECT pg_sleep(0.01)", [])
+            order.append(client)
+
+        async def run() -> None:
+            many = [asyncio.create_task(ask("many")) for _ in range(12)]
+            await asyncio.sleep(0)
+            await asyncio.gather(*many, asyncio.create_task(ask("one")))
+            await pool.close()
+
+        asyncio.run(run())
+
+        assert order.index("one") <= 2
+
+    def test_while_all_are_stuck_threads_answer(self, requests, lasting, monkeypatch):
+        """All connections wait for a lock on one state, so lookups in another one do not wait for them."""
+        monkeypatch.setattr(loop_connections, "CONNECTIONS", 1)
+        pool = loop_connections.LoopConnections()
+
+        async def run() -> list[Any]:
+            locked = asyncio.create_task(pool.first_row("a", b"SELECT pg_sleep(1)", []))
+            await asyncio.sleep(0)
+            begun = time.monotonic()
+            waiting = [asyncio.create_task(pool.first_row(client, b"SELECT 1", [])) for client in "abc"]
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+            seconds = time.monotonic() - begun
+            found += await asyncio.gather(pool.first_row("d", b"SELECT 1", []), return_exceptions=True)
+            await locked
+            monkeypatch.setattr(loop_connections.time, "monotonic", lambda: begun + 5)
+            found.append(await pool.first_row("e", b"SELECT 7", []))
+            await pool.close()
+            return [seconds < 0.9, *found]
+
+        in_time, *refused, last = asyncio.run(run())
+
+        assert in_time
+        assert [type(each) for each in refused] == [loop_connections.NoConnectionError] * 4
+        assert last == (7,)
+
+    def test_a_client_that_gives_up_gives_its_turn_back(self, requests, monkeypatch):
+        monkeypatch.setattr(loop_connections, "CONNECTIONS", 1)
+        pool = loop_connections.LoopConnections()
+
+        async def run() -> Any:
+            first = asyncio.create_task(pool.first_row("a", b"SELECT pg_sleep(0.2)", []))
+            await asyncio.sleep(0.05)
+            second = asyncio.create_task(pool.first_row("b", b"SELECT 1", []))
+            await asyncio.sleep(0)
+            second.cancel()
+            first.cancel()
+            await asyncio.gather(first, second, return_exceptions=True)
+            row = await asyncio.wait_for(pool.first_row("c", b"SELECT 7", []), 5)
+            await pool.close()
+            return row
+
+        assert asyncio.run(run()) == (7,)
+
+    @staticmethod
+    def pid(requests: Requests) -> int:
+        ask = requests._on_loop._connections.first_row("test", b"SELECT pg_backend_pid()", [])
+        return requests._runner.run(ask)[0]
+
+
+def test_each_view_that_answers_here_says_which_requests():
+    views = [LoopView, *LoopView.__subclasses__()]
+
+    assert all("is_for_loop" in vars(view) and "on_loop" in vars(view) for view in views)

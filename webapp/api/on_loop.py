@@ -1,0 +1,133 @@
+"""Lookups on the event loop: what the view does in a thread, without one.
+
+A thread costs a lookup as much as its statement does. Nearly every lookup finds its API key, its state's definition and
+its turn of the rate limit in the memory of the process, and then waits for one statement alone. All other requests, and
+those that are refused, are left to a thread, where Django asks the database again and says what is wrong.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from django.contrib.auth.models import AnonymousUser
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpResponse
+from rest_framework.views import APIView
+
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.permissions import KeyScope
+from tidegauge.webapp.accounts.rate_limits import on_loop
+from tidegauge.webapp.accounts.throttling import TAKEN, RateLimit, taking_of_key
+from tidegauge.webapp.api.lookups import Answer, answer_with, check_epoch, etags_of, still_valid, typed_keys
+from tidegauge.webapp.api.requests import Query, When
+from tidegauge.webapp.catalog import readers, replicas
+
+# More keys, folds and earlier batches go to threads, because the loop and its few connections are for what is quick.
+MOST_KEYS = 500
+
+
+class ForAThreadError(Exception):
+    """The request needs a thread, for one of many reasons, of which none is an error."""
+
+
+class Database(Protocol):
+    """The database as a request on the event loop has it."""
+
+    async def first_row(self, statement: bytes, parameters: Sequence[Any]) -> Any:
+        """Return the first row of a statement; None if it has none."""
+
+    async def wait_for(self, state: str, txid: int, seconds: float) -> None:
+        """Return once a state has this batch, the time is up, or the client has gone; at once when called again."""
+
+
+class LoopView(APIView):
+    """A view of a state that also answers on the event loop.
+
+    `on_loop` does for a request what the handler of its method does.
+    """
+
+    check_parameters: Callable[[Any], None]
+
+    def is_for_loop(self, request: WSGIRequest) -> bool:
+        """Return whether a request has a form that `on_loop` answers."""
+        raise NotImplementedError
+
+    async def on_loop(self, request: WSGIRequest, database: Database, name: str, **place: str) -> HttpResponse:
+        """Raises ForAThreadError, and what the handler of the request's method does."""
+        raise NotImplementedError
+
+    async def answer_on_loop(self, request: Any, database: Database, name: str, **place: str) -> HttpResponse:
+        """Admit a request and answer it, as `dispatch` does in a thread. Raises what `on_loop` does."""
+        if not self.is_for_loop(request):
+            raise ForAThreadError
+        self.setup(request, name=name, **place)
+        self.headers = {"Allow": ", ".join(self.allowed_methods)}
+        await self._admit_on_loop(request)
+        response = await self.on_loop(request, database, name, **place)
+        for name, value in self.headers.items():
+            response.headers[name] = value
+        return response
+
+    async def _admit_on_loop(self, request: Any) -> None:
+        key = authentication.fresh(request.META)
+        if key is None:
+            raise ForAThreadError
+        request.user, request.auth, request.authenticators = AnonymousUser(), key, ()
+        self.check_permissions(request)
+        # Kept for a thread, which must not take from the limit once more.
+        request.META[TAKEN] = await on_loop(taking_of_key(key))
+        RateLimit().allow_request(request, self)
+        self.check_parameters(request)
+
+
+async def look_up(query: Query, when: When, scope: KeyScope, known: Sequence[str], database: Database) -> Answer | str:
+    """Return what `lookups.look_up` does. Raises ForAThreadError, and what that does."""
+    reader, version = _reader(query.state, scope)
+    keys = typed_keys(reader.spec, query.keys, scope)
+    if query.combine or when.as_of is not None or len(keys) > MOST_KEYS:
+        raise ForAThreadError
+    asked = reader.ask(keys, query.measures)
+    if asked is None:  # the rows are in another store
+        raise ForAThreadError
+    known = etags_of(query, when, known)
+    if known or when.min_txid is not None:
+        now = await _batch_of(query.state, when, database)
+        if etag := still_valid(query.state, now, known):
+            return etag
+    snapshot = asked.read(await _row(database, asked.statement, asked.parameters))
+    return answer_with(reader, version, snapshot, query, when, known)
+
+
+def spec_of(name: str, scope: KeyScope) -> StateSpec:
+    """Return what `one_key.spec_of` does. Raises ForAThreadError, OutsideError."""
+    spec = _reader(name, scope)[0].spec
+    scope.prefix_of(spec)
+    return spec
+
+
+def _reader(name: str, scope: KeyScope) -> tuple[Reader, tuple[Any, ...] | None]:
+    scope.check_state(name)
+    found = readers.checked_reader(name)
+    if found is None or replicas.configured.all:
+        raise ForAThreadError
+    return found
+
+
+async def _batch_of(state: str, when: When, database: Database) -> readers.BatchVersion:
+    """Return the committed batch, which is `min_txid` or a later one."""
+    now = readers.BatchVersion.of(await _row(database, readers.BATCH, [state]))
+    if when.min_txid is not None and now.batch.txid < when.min_txid:
+        check_epoch(f"state {state!r}", when, now.batch)
+        await database.wait_for(state, when.min_txid, when.wait_ms / 1000)
+        now = readers.BatchVersion.of(await _row(database, readers.BATCH, [state]))
+        if now.batch.txid < when.min_txid:
+            raise ForAThreadError
+    return now
+
+
+async def _row(database: Database, statement: bytes, parameters: Sequence[Any]) -> Any:
+    row = await database.first_row(statement, parameters)
+    if row is None:  # the state is not registered any more
+        raise ForAThreadError
+    return row

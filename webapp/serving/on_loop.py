@@ -1,0 +1,136 @@
+"""Answers requests on the event loop, with all that middleware does for others.
+
+A view says that it can be answered here by being a LoopView. The middleware of the settings runs around the answer once
+it is there, because nothing in it waits.
+"""
+
+import asyncio
+import io
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import psycopg
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import ResolverMatch, resolve
+from django.utils.module_loading import import_string
+from rest_framework.exceptions import APIException
+
+from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.webapp.accounts.callers import Caller
+from tidegauge.webapp.accounts.concurrency import WAITS
+from tidegauge.webapp.api.direct import DirectRequests
+from tidegauge.webapp.api.on_loop import ForAThreadError, LoopView
+from tidegauge.webapp.catalog.loop_connections import LoopConnections, NoConnectionError
+from tidegauge.webapp.catalog.waits import Wait, Waits
+from tidegauge.webapp.core.pools import API
+from tidegauge.webapp.core.turns import PoolFullError
+from tidegauge.webapp.serving import observer
+
+# A thread says to the client what is wrong.
+REFUSALS = (
+    ForAThreadError, NoConnectionError, TidegaugeError, APIException, PermissionDenied, SuspiciousOperation, Http404,
+    psycopg.Error,
+)  # fmt: skip
+# Larger bodies go to a thread, because the loop answers nobody else while it reads one.
+MOST_BYTES = 32 * 1024
+
+logger = logging.getLogger(__name__)
+
+Disconnected = Callable[[], "asyncio.Future[None]"]
+
+
+class Arrived(NamedTuple):
+    """A request that has arrived completely. disconnected: returns what is done once its client has gone."""
+
+    environ: dict[str, Any]
+    caller: Caller
+    body: bytes
+    wait: Wait
+    disconnected: Disconnected
+
+
+class LoopAnswers:
+    """For one event loop."""
+
+    def __init__(self, waits: Waits) -> None:
+        self._connections = LoopConnections()
+        self._waits = waits
+        self._middleware = _middleware()
+
+    async def answer(self, arrived: Arrived) -> HttpResponse | None:
+        """Return the answer; None if a thread has to give it. Raises PoolFullError."""
+        environ = arrived.environ
+        is_small = len(arrived.body) <= MOST_BYTES
+        if not arrived.caller.is_verified or not environ["PATH_INFO"].startswith(API) or not is_small:
+            return None
+        environ["wsgi.input"] = io.BytesIO(arrived.body)
+        request, context = WSGIRequest(environ), Context()
+        try:
+            match = request.resolver_match = _resolved(request.path_info)
+            view = match.func.view_class()  # type: ignore[attr-defined]
+            if not isinstance(view, LoopView):
+                return None
+            context.run(observer.begin, request)
+            database = LoopDatabase(self._connections, self._waits, arrived)
+            answer = await view.answer_on_loop(request, database, **match.kwargs)
+            return context.run(self._finished, request, answer)
+        except REFUSALS:
+            return None
+        except PoolFullError:
+            raise
+        except Exception:
+            logger.exception("a request was left to a thread, because the event loop failed")
+            return None
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    def _finished(self, request: Any, answer: HttpResponse) -> HttpResponse:
+        request.answer = answer
+        return observer.finish(request, self._middleware(request))
+
+
+class LoopDatabase(NamedTuple):
+    """The database as a request has it."""
+
+    connections: LoopConnections
+    waits: Waits
+    arrived: Arrived
+
+    async def first_row(self, statement: bytes, parameters: Sequence[Any]) -> Any:
+        """Raises what `LoopConnections.first_row` does."""
+        return await self.connections.first_row(self.arrived.caller.name, statement, parameters)
+
+    async def wait_for(self, state: str, txid: int, seconds: float) -> None:
+        """Raises TooManyAtOnceError, BusyError."""
+        wait = self.arrived.wait
+        if wait.is_over:
+            return
+        with WAITS.held(self.arrived.caller.name):
+            wait.states, wait.txid, wait.until = [state], txid, time.monotonic() + seconds
+            disconnected = self.arrived.disconnected()
+            try:
+                await self.waits.over(wait, disconnected)
+            finally:
+                disconnected.cancel()
+
+
+def _middleware() -> Callable[[HttpRequest], HttpResponse]:
+    """Return the middleware that requests of the API pass, but for the observer, around an answer that is there."""
+    classes = [import_string(path) for path in settings.MIDDLEWARE]
+    handle: Any = lambda request: request.answer  # noqa: E731
+    for each in reversed(classes[1 : classes.index(DirectRequests) + 1]):
+        handle = each(handle)
+    return handle
+
+
+@lru_cache(maxsize=1_024)
+def _resolved(path: str) -> ResolverMatch:
+    return resolve(path)
