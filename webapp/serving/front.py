@@ -10,7 +10,7 @@ import io
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -31,7 +31,7 @@ from tidegauge.webapp.core.cors import api_headers
 from tidegauge.webapp.core.pools import API, pool_of, pools
 from tidegauge.webapp.core.turns import PoolFullError
 from tidegauge.webapp.serving.bodies import HeldBytes, TooManyBytesError
-from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswers
+from tidegauge.webapp.serving.on_loop import Arrived, Header, LoopAnswers, raw
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Front:
         wait = Wait()
         here = await self._on_loop.answer(Arrived(environ, caller, body, wait, lambda: _disconnected(receive)))
         if here is not None:
-            _send(send, here.status_code, here.items(), here.content)
+            _send(send, *here)
             return
         run = partial(self._pools[pool_of(environ)].run, client=caller.name)
         context = Context()
@@ -295,21 +295,20 @@ def _answer(handler: Handler, environ: dict[str, Any], body: bytes, send: Send) 
         return None
     status, headers = int(started[0][:3]), started[1]
     if response.streaming:
-        return StreamedAnswer(_start(status, headers), response)
-    _send(send, status, headers, b"".join(response))
+        return StreamedAnswer(_start(status, list(raw(headers))), response)
+    _send(send, status, list(raw(headers)), b"".join(response))
     response.close()
     return None
 
 
-def _send(send: Send, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+def _send(send: Send, status: int, headers: list[Header], body: bytes) -> None:
     """Send a whole answer. `send` is not awaited, because granian sends at the call, and only streams need to wait."""
     send(_start(status, headers))
     send({"type": "http.response.body", "body": body})
 
 
-def _start(status: int, headers: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-    return {"type": "http.response.start", "status": status, "headers": raw}
+def _start(status: int, headers: list[Header]) -> dict[str, Any]:
+    return {"type": "http.response.start", "status": status, "headers": headers}
 
 
 def _next_part(parts: Iterator[bytes]) -> bytes:

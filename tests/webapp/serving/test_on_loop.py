@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import connection
-from django.http import HttpResponse
 
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import Flights
@@ -26,7 +25,7 @@ from tidegauge.webapp.api.on_loop import LoopView
 from tidegauge.webapp.catalog import loop_connections, readers
 from tidegauge.webapp.catalog.waits import COMMITTED, Committed, Wait, Waits
 from tidegauge.webapp.serving.front import environ_of
-from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswers
+from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswer, LoopAnswers
 
 STATE = "/api/v1/states/flights_by_carrier"
 QUERY = f"{STATE}/query"
@@ -65,9 +64,11 @@ class Requests:
 
     def answered_on_loop(self, environ: dict[str, Any], data: bytes) -> Given | None:
         found = self._runner.run(self._answer(environ, data))
-        return None if found is None else _given(found.status_code, dict(found.items()), found.content)
+        if found is None:
+            return None
+        return _given(found.status, {name.decode(): value.decode() for name, value in found.headers}, found.body)
 
-    async def _answer(self, environ: dict[str, Any], data: bytes) -> HttpResponse | None:
+    async def _answer(self, environ: dict[str, Any], data: bytes) -> LoopAnswer | None:
         connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return await self._on_loop.answer(Arrived(environ, caller_of(environ), data, Wait(), lambda: connected))
 
@@ -171,7 +172,7 @@ def test_a_wait_for_a_batch_takes_no_thread(requests, lasting):
     def later() -> None:
         asyncio.get_running_loop().call_later(0.1, lasting.commit, {("JFK", "C01"): 5})
 
-    async def answered() -> tuple[HttpResponse | None, float]:
+    async def answered() -> tuple[LoopAnswer | None, float]:
         later()
         begun = time.monotonic()
         environ, data = requests.environ(QUERY, ASKED | {"min_txid": 3, "wait_ms": 5_000})
@@ -179,7 +180,7 @@ def test_a_wait_for_a_batch_takes_no_thread(requests, lasting):
 
     here, seconds = requests._runner.run(answered())
 
-    assert (here.status_code, orjson.loads(here.content)["txid"]) == (200, 3)
+    assert (here.status, orjson.loads(here.body)["txid"]) == (200, 3)
     assert 0.1 <= seconds < 4
 
 
