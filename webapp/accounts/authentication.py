@@ -143,6 +143,12 @@ def fresh(meta: Mapping[str, Any]) -> ApiKey | None:
     return cached.key if cached is not None and is_usable else None
 
 
+def cannot_be_valid(meta: Mapping[str, Any]) -> bool:
+    """Return whether a request has an API key or token of which this process knows that there is no such prefix."""
+    token = _token(meta)
+    return token is not None and _prefixes.lacks(_prefix(token))
+
+
 def verify(meta: Mapping[str, Any]) -> None:
     """Look up the API key of a request, if it has one that may exist, so that `known` returns it."""
     token = _token(meta)
@@ -167,6 +173,10 @@ class _Prefixes:
                 self._known = frozenset(ApiKey.objects.values_list("prefix", flat=True))
                 self._until = time.monotonic() + PREFIXES_SECONDS
             return prefix in self._known
+
+    def lacks(self, prefix: str) -> bool:
+        """Return whether there is no such prefix, without a query; False if that is not known at the moment."""
+        return time.monotonic() < self._until and prefix not in self._known
 
 
 _prefixes = _Prefixes()

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, cast
 
 from rest_framework.request import Request
 
-from tidegauge.webapp.accounts import authentication
-from tidegauge.webapp.accounts.throttling import client_network
+from tidegauge.webapp.accounts import authentication, throttling
+
+ADDRESS = "address "
 
 
 class Caller(NamedTuple):
@@ -26,7 +27,17 @@ def caller_of(meta: Mapping[str, Any]) -> Caller:
     key = authentication.known(meta)
     if key is not None:
         return Caller(f"key {key.pk}", is_verified=True)
+    return Caller(f"{ADDRESS}{_network(meta)}", is_verified=False)
+
+
+def seconds_refused(meta: Mapping[str, Any], caller: Caller) -> int:
+    """Return for how long the caller's wrong keys are refused, if this is one of them; else 0. It asks nobody."""
+    seconds = 0 if caller.is_verified else throttling.seconds_refused(caller.name.removeprefix(ADDRESS))
+    return seconds if seconds and authentication.cannot_be_valid(meta) else 0
+
+
+def _network(meta: Mapping[str, Any]) -> str:
     # What DRF reads of a request to find its address.
     headers = {"x-forwarded-for": meta.get("HTTP_X_FORWARDED_FOR")}
     request = cast(Request, SimpleNamespace(META=meta, headers=headers))
-    return Caller(f"address {client_network(request)}", is_verified=False)
+    return throttling.client_network(request)

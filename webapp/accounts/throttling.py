@@ -4,6 +4,8 @@ A rate limit counts by API key, else by user, else by the client's address. Seve
 as those behind a proxy that is not in the settings, so a valid API key is never refused because of others' wrong keys.
 """
 
+import math
+import time
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, cast
@@ -18,13 +20,17 @@ from tidegauge.webapp.accounts.models import ApiKey
 from tidegauge.webapp.accounts.queries import rate_of
 from tidegauge.webapp.accounts.rate_limits import Taking, Verdict, in_thread, take, take_batched, taking_batched
 
+# Addresses with too many wrong keys, and until when they are refused, on the monotonic clock.
+_refused_until: dict[str, float] = {}
+MOST_REFUSED = 10_000
+
 
 class TooManyRequestsError(Throttled):
     """wait: seconds, for Retry-After."""
 
-    def __init__(self, client: str, verdict: Verdict) -> None:
-        super().__init__(detail=f"{client} has sent too many requests; try again in {verdict.wait_seconds} seconds")
-        self.wait = verdict.wait_seconds
+    def __init__(self, client: str, seconds: int) -> None:
+        super().__init__(detail=f"{client} has sent too many requests; try again in {seconds} seconds")
+        self.wait = seconds
 
 
 # Where the environment of a request says what was taken for it already, on the event loop. No header has such a name.
@@ -40,7 +46,7 @@ class RateLimit(BaseThrottle):
             return True
         view.headers.update(verdict.headers)
         if not verdict.is_allowed:
-            raise TooManyRequestsError(client, verdict)
+            raise TooManyRequestsError(client, verdict.wait_seconds)
         return True
 
 
@@ -96,7 +102,16 @@ def count_wrong_key(request: Any) -> None:
     _take_wrong_key(request, cost=1)
 
 
+def seconds_refused(network: str) -> int:
+    """Return for how long this process refuses wrong keys of an address without asking Redis; 0: it does not."""
+    return max(0, math.ceil(_refused_until.get(network, 0.0) - time.monotonic()))
+
+
 def _take_wrong_key(request: Any, cost: int) -> None:
-    verdict = take(f"wrong_key:{client_network(request)}", settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE, cost=cost)
+    network = client_network(request)
+    verdict = take(f"wrong_key:{network}", settings.TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE, cost=cost)
     if verdict is not None and not verdict.is_allowed:
-        raise TooManyRequestsError("this address", verdict)
+        if len(_refused_until) >= MOST_REFUSED:
+            _refused_until.clear()
+        _refused_until[network] = time.monotonic() + verdict.wait_seconds
+        raise TooManyRequestsError("this address", verdict.wait_seconds)

@@ -23,10 +23,12 @@ from django.db import DatabaseError, close_old_connections
 from django.http.response import HttpResponseBase
 
 from tidegauge.webapp.accounts import authentication
-from tidegauge.webapp.accounts.callers import Caller, caller_of
+from tidegauge.webapp.accounts.callers import Caller, caller_of, seconds_refused
 from tidegauge.webapp.accounts.concurrency import WAITS, BusyError, TooManyAtOnceError
+from tidegauge.webapp.accounts.throttling import TooManyRequestsError
 from tidegauge.webapp.api.problems import MEDIA_TYPE, problem
 from tidegauge.webapp.catalog.waits import Wait, Waits, committed_now, of_request
+from tidegauge.webapp.core import metrics
 from tidegauge.webapp.core.cors import api_headers
 from tidegauge.webapp.core.pools import API, pool_of, pools
 from tidegauge.webapp.core.turns import PoolFullError
@@ -83,6 +85,9 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         environ, held = environ_of(scope), 0
         caller = caller_of(environ)
+        if environ["PATH_INFO"].startswith(API) and (seconds := seconds_refused(environ, caller)):
+            await _refuse_wrong_key(environ, send, seconds)
+            return
         try:
             caller, body = await self._body(environ, caller, receive)
             held = len(body)
@@ -337,6 +342,14 @@ def _too_large() -> RefusedError:
 
 def _cross_origin(environ: Mapping[str, Any]) -> Mapping[str, str]:
     return api_headers(environ.get("HTTP_ORIGIN")) if environ["PATH_INFO"].startswith(API) else {}
+
+
+async def _refuse_wrong_key(environ: Mapping[str, Any], send: Send, seconds: int) -> None:
+    """Refuse what a thread would refuse, because an address may send thousands of keys that do not exist."""
+    metrics.count_request("-", environ["REQUEST_METHOD"], 429, 0.0)
+    error = TooManyRequestsError("this address", seconds)
+    # The connection is closed, because the body has not been read.
+    await _refuse(environ, send, "too_many_requests", error, {"Retry-After": str(seconds), "Connection": "close"})
 
 
 async def _refuse(

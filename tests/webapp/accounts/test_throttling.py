@@ -1,7 +1,9 @@
+import asyncio
 from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from django.http import HttpResponse
 from django.test import Client
 from rest_framework.settings import api_settings
 
@@ -9,6 +11,7 @@ from tidegauge.webapp.accounts import authentication
 from tidegauge.webapp.accounts.issuing import issue
 from tidegauge.webapp.accounts.services import create_api_key, revoke_api_key, rotate_api_key
 from tidegauge.webapp.accounts.throttling import client_network
+from tidegauge.webapp.serving.front import Front
 
 STATES = "/api/v1/states"
 
@@ -133,6 +136,46 @@ class TestWrongKeys:
         assert [self.get(address, f"tmk_0000000{n}_wrong").status_code for n in range(2)] == [401, 429]
 
         assert [self.get(address, secret).status_code for _ in range(2)] == [401, 401]
+
+    def test_the_front_refuses_what_a_thread_has_refused(self, filled, address):
+        """Without a thread, until the time is up; a key that exists is looked up."""
+        _, secret = create_api_key("feed", ["read"])
+        asked = []
+
+        def handler(environ, start):
+            asked.append(environ["HTTP_X_API_KEY"])
+            start("200 OK", [])
+            return HttpResponse()
+
+        front = Front(handler)
+        assert self.through(front, address, "tmk_00000000_wrong") == 200
+        assert [self.get(address, f"tmk_0000000{n}_wrong").status_code for n in range(2)] == [401, 429]
+
+        assert self.through(front, address, "tmk_00000009_wrong") == 429
+        assert self.through(front, address, secret) == 200
+        assert self.through(front, f"2001:db8:fffe:{uuid4().hex[:4]}::1", "tmk_00000009_wrong") == 200
+        assert asked == ["tmk_00000000_wrong", secret, "tmk_00000009_wrong"]
+
+    def through(self, front, address, key):
+        sent = []
+        scope = {
+            "method": "GET", "raw_path": STATES.encode(), "query_string": b"", "http_version": "1.1", "scheme": "http",
+            "server": ("127.0.0.1", 80), "client": (address, 9), "headers": [(b"x-api-key", key.encode())],
+        }  # fmt: skip
+
+        async def receive():
+            return {"type": "http.request"}
+
+        class Sent:
+            def __await__(self):
+                return iter(())
+
+        def send(message):
+            sent.append(message)
+            return Sent()
+
+        asyncio.run(front(scope, receive, send))
+        return sent[0]["status"]
 
     def test_a_token_is_not_limited_by_wrong_keys_of_its_address(self, filled, address):
         key, _ = create_api_key("feed", ["read", "issue_tokens"])

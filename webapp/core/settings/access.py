@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from django.conf import global_settings
 from django.core.exceptions import ImproperlyConfigured
 
 from tidegauge.webapp.core.installation import checked_origins, stored_secret_key, strong_secret_key
@@ -57,6 +58,10 @@ if OIDC_ISSUER:
     AUTHENTICATION_BACKENDS = [*AUTHENTICATION_BACKENDS, OIDC_BACKEND]
 if not AUTHENTICATION_BACKENDS:
     raise ImproperlyConfigured("TIDEGAUGE_PASSWORD_SIGN_IN=0 without TIDEGAUGE_OIDC_ISSUER: nobody could sign in")
+PASSWORD_HASHERS = [
+    "tidegauge.webapp.accounts.password_hasher.LowPriorityHasher",
+    *global_settings.PASSWORD_HASHERS[1:],  # for passwords that another one has hashed
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
