@@ -16,6 +16,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import cycle
 
@@ -198,20 +199,20 @@ def _get(path: str, key: str = "") -> bytes:
 
 
 def _meanwhile(step: Callable[[], None]) -> Iterator[None]:
-    """Repeat a step in a thread until the block ends."""
+    """Repeat a step in a thread until the block ends. Raises what a step has raised; nothing was measured then."""
     ended = threading.Event()
 
     def repeat() -> None:
         while not ended.is_set():
             step()
 
-    thread = threading.Thread(target=repeat)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        repeated = threads.submit(repeat)
+        try:
+            yield
+        finally:
+            ended.set()
+            repeated.result()
 
 
 def _read_slowly(clients: list[socket.socket]) -> None:
@@ -224,26 +225,59 @@ def _read_slowly(clients: list[socket.socket]) -> None:
             continue
 
 
+class _Attacker:
+    """Sends one request again and again, on a new connection where the server has closed the last one."""
+
+    def __init__(self, port: int, request: bytes, selector: selectors.BaseSelector) -> None:
+        self._port, self._request, self._selector = port, request, selector
+        self._connection: Connection | None = None
+        self._is_pending = False
+
+    def send(self) -> None:
+        if self._connection is None:
+            self._connection = Connection(self._port)
+            self._selector.register(self._connection.socket, selectors.EVENT_READ, self)
+        self._is_pending = True
+        with suppress(OSError):  # closed a moment ago, which `receive` finds as well
+            self._connection.send(self._request)
+
+    def receive(self) -> float | None:
+        """Read once; return after how many seconds to send again, None if it is too early to say."""
+        assert self._connection is not None
+        was_pending = self._is_pending
+        try:
+            answer = self._connection.receive()
+        except OSError:
+            self.close()
+            return 1.0 if was_pending else None
+        if answer is None or not was_pending:
+            return None
+        self._is_pending = False
+        return 0.0 if answer.startswith(b"HTTP/1.1 200 ") else 1.0
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._selector.unregister(self._connection.socket)
+            self._connection.socket.close()
+            self._connection, self._is_pending = None, False
+
+
 def _again_and_again(port: int, requests: Sequence[bytes]) -> Iterator[None]:
-    """Keep a connection with each request pending; a refused request is sent again after a second."""
-    of = {Connection(port): request for request in requests}
-    connections = list(of)
-    due: list[tuple[float, Connection]] = [(0.0, connection) for connection in connections]
+    """Keep each request pending; a refused one is sent again after a second."""
     with selectors.DefaultSelector() as selector:
-        for connection in connections:
-            selector.register(connection.socket, selectors.EVENT_READ, connection)
+        attackers = [_Attacker(port, request, selector) for request in requests]
+        due = [(0.0, attacker) for attacker in attackers]
 
         def step() -> None:
             now = time.monotonic()
-            for at, connection in [each for each in due if each[0] <= now]:
-                due.remove((at, connection))
-                connection.send(of[connection])
+            for at, attacker in [each for each in due if each[0] <= now]:
+                due.remove((at, attacker))
+                attacker.send()
             for ready, _ in selector.select(0.05):
-                answer = ready.data.receive()
-                if answer is not None:
-                    is_answered = answer.startswith(b"HTTP/1.1 200 ")
-                    due.append((time.monotonic() + (0.0 if is_answered else 1.0), ready.data))
+                pause = ready.data.receive()
+                if pause is not None:
+                    due.append((time.monotonic() + pause, ready.data))
 
         yield from _meanwhile(step)
-    for connection in connections:
-        connection.socket.close()
+        for attacker in attackers:
+            attacker.close()

@@ -83,7 +83,10 @@ def _postgresql() -> str:
 def _redis() -> str:
     with redis_client() as client:
         settings = {name: client.config_get(name)[name] for name in ("appendonly", "appendfsync")}
-        return _with_settings(server_version=client.info("server")["redis_version"], **settings)
+        found = client.info("server")
+        # Valkey also reports the version of Redis that it is compatible with.
+        version = f"Valkey {found['valkey_version']}" if "valkey_version" in found else found["redis_version"]
+        return _with_settings(version, **settings)
 
 
 def _with_settings(server_version: str, **settings: str) -> str:
