@@ -166,7 +166,7 @@ def _reply(reply: Any) -> Any:
 
 
 def _as_unavailable(error: Exception) -> BackendUnavailable:
-    # By a part of the text, because the first write of a script reports it with another text.
-    if "OOM command not allowed" in str(error):
+    # Up to Redis 6 a script reports it as an error of another kind.
+    if isinstance(error, redis.OutOfMemoryError) or "OOM command not allowed" in str(error):
         return BackendUnavailable("redis: out of memory (memory in use is over maxmemory); raise that, or free some")
     return BackendUnavailable(f"redis: {type(error).__name__}: {error}")
