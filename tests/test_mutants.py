@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.mutants import MUTANTS
-from tests.mutants.__main__ import select
+from tests.mutants.__main__ import copied, select
 from tests.mutants.mutant import Mutant, StaleMutantError
 
 CHECKOUT = Path(__file__).parents[1]
@@ -41,3 +41,8 @@ def test_mutants_are_chosen_by_what_their_names_begin_with():
 
     assert chosen == {"ledger/release-keeps-the-fence", "maps/rollback-remembers-what-the-batch-wrote"}
     assert len(list(select(MUTANTS, []))) == len(MUTANTS)
+
+
+def test_the_copy_in_which_tests_run_has_the_packages():
+    with copied(CHECKOUT) as copy:
+        assert (copy / "tidegauge" / "webapp" / "settings.py").is_file()

@@ -73,9 +73,9 @@ def copied(checkout: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tidegauge-mutants-") as folder:
         for name in filter(None, names.split("\0")):
             source, target = checkout / name, Path(folder, name)
-            if source.is_file():
+            if source.is_symlink() or source.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, target)
+                shutil.copy2(source, target, follow_symlinks=False)
         yield Path(folder)
 
 

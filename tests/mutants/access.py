@@ -8,6 +8,8 @@ ISSUING = "webapp/accounts/issuing.py"
 REVOKED = "webapp/accounts/revoked_tokens.py"
 AUTHENTICATION = "webapp/accounts/authentication.py"
 RATE_LIMITS = "webapp/accounts/rate_limits.py"
+ON_LOOP = "webapp/api/on_loop.py"
+ON_LOOP_TESTS = ["tests/webapp/serving/test_on_loop.py"]
 THROTTLING = "webapp/accounts/throttling.py"
 LOOKUPS = "webapp/api/lookups.py"
 ENTRIES = "webapp/api/entries.py"
@@ -273,9 +275,30 @@ MUTANTS = [
     Mutant(
         "access/a-token-does-not-count-for-its-key",
         THROTTLING,
-        '    verdict = take_batched(f"key:{key.prefix}", rate_of(key), key.burst)\n',
-        '    verdict = own or take_batched(f"key:{key.prefix}", rate_of(key), key.burst)\n',
+        '    verdict = yield from taking_batched(f"key:{key.prefix}", rate_of(key), key.burst)\n',
+        '    verdict = own or (yield from taking_batched(f"key:{key.prefix}", rate_of(key), key.burst))\n',
         TOKEN_TESTS,
+    ),
+    Mutant(
+        "access/the-loop-asks-for-no-scope",
+        ON_LOOP,
+        "        self.check_permissions(request)\n",
+        "",
+        ON_LOOP_TESTS,
+    ),
+    Mutant(
+        "access/the-loop-has-no-rate-limit",
+        ON_LOOP,
+        "        RateLimit().allow_request(request, self)\n",
+        "",
+        ON_LOOP_TESTS,
+    ),
+    Mutant(
+        "access/the-loop-reads-outside-the-key-scope",
+        ON_LOOP,
+        "    keys = typed_keys(reader.spec, query.keys, scope)\n",
+        "    keys = typed_keys(reader.spec, query.keys, KeyScope())\n",
+        ON_LOOP_TESTS,
     ),
     Mutant(
         "access/a-token-has-no-limit-of-its-own",

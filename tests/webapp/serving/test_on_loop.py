@@ -229,6 +229,13 @@ def test_an_api_key_or_token_that_is_confined(requests):
             assert requests.in_thread(path, body).status == 403
 
 
+def test_an_api_key_without_the_scope_is_left_to_a_thread(requests):
+    requests.key = create_api_key("keeper", ["maintain"])[1]
+
+    assert requests.in_thread().status == 403
+    assert requests.on_loop() is None
+
+
 @pytest.mark.parametrize(
     ("path", "body", "headers", "status"),
     [
