@@ -20,6 +20,13 @@ def committed_flights() -> Iterator[Flights]:
         yield pipeline
 
 
+@pytest.fixture
+def lasting(transactional_db) -> Iterator[Flights]:
+    """A filled pipeline that every connection sees."""
+    with committed_flights() as pipeline:
+        yield pipeline
+
+
 @contextmanager
 def no_database() -> Iterator[None]:
     """Django's connection has an address without a server."""

@@ -9,10 +9,11 @@ well, so that repeating one costs no query. Tokens that differ each time are lim
 
 import hashlib
 import hmac
+import math
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -122,25 +123,23 @@ def is_new(token: str) -> bool:
 
 def known(meta: Mapping[str, Any]) -> ApiKey | None:
     """Return the API key of a request if this process has verified it before, without asking the database."""
-    token = _token(meta)
-    if token is None:
-        return None
-    if tokens.is_token(token):
-        return tokens.known(digest_of(token))
-    cached = _valid.get(digest_of(token))
-    return cached.key if cached is not None and cached.is_valid else None
+    return _in_memory(meta, tokens.known, fresh_at=-math.inf)
 
 
 def fresh(meta: Mapping[str, Any]) -> ApiKey | None:
     """Return the API key of a request if it needs no reading again. Raises RefusedTokenError."""
+    return _in_memory(meta, tokens.fresh, fresh_at=time.monotonic())
+
+
+def _in_memory(meta: Mapping[str, Any], of_token: Callable[[bytes], ApiKey | None], fresh_at: float) -> ApiKey | None:
     token = _token(meta)
     if token is None:
         return None
+    digest = digest_of(token)
     if tokens.is_token(token):
-        return tokens.fresh(digest_of(token))
-    cached = _valid.get(digest_of(token))
-    is_usable = cached is not None and time.monotonic() < cached.fresh_until and cached.is_valid
-    return cached.key if cached is not None and is_usable else None
+        return of_token(digest)
+    cached = _valid.get(digest)
+    return cached.key if cached is not None and fresh_at < cached.fresh_until and cached.is_valid else None
 
 
 def cannot_be_valid(meta: Mapping[str, Any]) -> bool:

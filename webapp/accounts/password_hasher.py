@@ -1,7 +1,7 @@
 """Password hashing in a thread of low priority.
 
-A hash takes a third of a second of a processor. The operating system lets lookups and the database go first, so whoever
-sends passwords takes from them only what they do not need.
+A hash takes a third of a second of a processor. At low priority it waits for lookups and the database, so people who
+guess passwords slow them down less.
 """
 
 import os

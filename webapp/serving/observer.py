@@ -59,11 +59,11 @@ def begin(request: Any) -> None:
 def finish(request: Any, response: Response) -> Response:
     """Give the answer the request's id, and count and log it, a stream once it has ended."""
     response["X-Request-ID"] = request.id
-    finish = partial(_finish, request, response.status_code, request.watch)
+    sent = partial(_finish, request, response.status_code, request.watch)
     if response.streaming:
-        response.streaming_content = _Observed(response.streaming_content, finish)  # type: ignore[attr-defined]
+        response.streaming_content = _Observed(response.streaming_content, sent)  # type: ignore[attr-defined]
     else:
-        finish(len(response.content))  # type: ignore[attr-defined]
+        sent(len(response.content))  # type: ignore[attr-defined]
         clear_contextvars()
     return response
 

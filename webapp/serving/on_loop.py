@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import psycopg
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
-from django.core.handlers.wsgi import WSGIRequest
+from django.core.handlers.wsgi import WSGIRequest, get_path_info
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import ResponseHeaders
 from django.urls import ResolverMatch, resolve
@@ -83,13 +83,14 @@ class LoopAnswers:
         is_small = len(arrived.body) <= MOST_BYTES
         if not arrived.caller.is_verified or not environ["PATH_INFO"].startswith(API) or not is_small:
             return None
-        environ["wsgi.input"] = io.BytesIO(arrived.body)
-        request, context = WSGIRequest(environ), Context()
         try:
-            match = request.resolver_match = _resolved(request.path_info)
+            match = _resolved(get_path_info(environ))
             view = match.func.view_class()  # type: ignore[attr-defined]
             if not isinstance(view, LoopView):
                 return None
+            environ["wsgi.input"] = io.BytesIO(arrived.body)
+            request, context = WSGIRequest(environ), Context()
+            request.resolver_match = match
             context.run(observer.begin, request)
             database = LoopDatabase(self._connections, self._waits, arrived)
             answer = await view.answer_on_loop(request, database, **match.kwargs)
@@ -127,8 +128,9 @@ class LoopAnswers:
                 raise ForAThreadError  # such as a redirect to HTTPS
             added = ((name, value) for name, value in through.items() if name not in response.headers)
             found = list(raw((name, value) for name, value in added if name != "Content-Length"))
-            if len(self._kept) < MOST_KEPT:
-                self._kept[key] = found
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()  # because one caller may send any number of origins
+            self._kept[key] = found
         return found
 
 

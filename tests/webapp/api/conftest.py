@@ -1,17 +1,15 @@
-from collections.abc import Iterator
-
 import pytest
 
 from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.api.large import add_large_state
-from tests.webapp.committed_flights import committed_flights
+from tests.webapp.committed_flights import lasting
 from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.flights import Flights
 from tidegauge.webapp.accounts import authentication
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.api import lookups
 
-__all__ = ["connection", "filled", "flights", "reader"]
+__all__ = ["connection", "filled", "flights", "lasting", "reader"]
 
 
 @pytest.fixture
@@ -26,13 +24,6 @@ def keeper(db) -> CheckedClient:
     """A client whose key may read and maintain."""
     authentication.clear_cache()
     return CheckedClient(create_api_key("keeper", ["read", "maintain"])[1])
-
-
-@pytest.fixture
-def lasting(transactional_db) -> Iterator[Flights]:
-    """A filled pipeline that every connection sees."""
-    with committed_flights() as pipeline:
-        yield pipeline
 
 
 @pytest.fixture

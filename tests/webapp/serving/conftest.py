@@ -1,12 +1,13 @@
 import pytest
 
+from tests.webapp.committed_flights import lasting
 from tests.webapp.fixtures import connection, filled, flights, reader
 from tests.webapp.logged import lines, request_lines, written
 from tidegauge.webapp.accounts import authentication
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.console import system_snapshot
 
-__all__ = ["connection", "filled", "flights", "lines", "reader", "request_lines", "written"]
+__all__ = ["connection", "filled", "flights", "lasting", "lines", "reader", "request_lines", "written"]
 
 
 @pytest.fixture(autouse=True)

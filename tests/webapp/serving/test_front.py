@@ -16,8 +16,6 @@ import pytest
 from django.http import StreamingHttpResponse
 
 from tests.harness.waiting import eventually
-from tests.webapp.committed_flights import committed_flights
-from tests.webapp.flights import Flights
 from tests.webapp.web_server import Server, all_of, asked, connected, one_of, request, web_server
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.serving import granian_options
@@ -26,12 +24,6 @@ from tidegauge.webapp.serving.front import StreamedAnswer
 ROOT = Path(__file__).parents[3]
 LOOKUP = "/api/v1/states/flights_by_carrier/query"
 BODY = json.dumps({"keys": [["JFK", "AA"]]}).encode()
-
-
-@pytest.fixture
-def lasting(transactional_db) -> Iterator[Flights]:
-    with committed_flights() as pipeline:
-        yield pipeline
 
 
 @pytest.fixture

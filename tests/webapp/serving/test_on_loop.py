@@ -12,8 +12,6 @@ import pytest
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import connection
 
-from tests.webapp.committed_flights import committed_flights
-from tests.webapp.flights import Flights
 from tidegauge.state_backends import session
 from tidegauge.webapp.accounts import authentication, rate_limits
 from tidegauge.webapp.accounts.callers import caller_of
@@ -109,12 +107,6 @@ class Requests:
 
 def _given(status: int, headers: dict[str, str], body: bytes) -> Given:
     return Given(status, {name: value for name, value in headers.items() if name not in OWN_HEADERS}, body)
-
-
-@pytest.fixture
-def lasting(transactional_db) -> Iterator[Flights]:
-    with committed_flights() as pipeline:
-        yield pipeline
 
 
 @pytest.fixture
