@@ -17,10 +17,9 @@ from psycopg.pq import TransactionStatus
 
 from tidegauge.state_backends.session import connection_options
 from tidegauge.webapp.catalog.readers import plain_parameters
+from tidegauge.webapp.core.pools import loop_connections
 from tidegauge.webapp.core.turns import Turns
 
-# One does not keep two cores busy, as it waits while PostgreSQL computes; more than four make no lookup faster.
-CONNECTIONS = 4
 # After a failure, and while all wait for a lock, threads answer for so long: they find out why, and tell the client.
 PAUSE_SECONDS = 1.0
 # While there are turns to wait for, one ends within this time, or else none is waited for.
@@ -47,7 +46,7 @@ class LoopConnections:
     """The connections of one event loop."""
 
     def __init__(self) -> None:
-        self._turns = Turns("lookups", CONNECTIONS)
+        self._turns = Turns("lookups", loop_connections())
         self._idle: list[LoopConnection] = []
         self._none_until = 0.0
         self._waiting: set[asyncio.Future[None]] = set()

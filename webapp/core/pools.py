@@ -94,9 +94,14 @@ class Pool:
             done.set_exception(error)
 
 
+def loop_connections() -> int:
+    """Return how many of the connections of lookups the event loop has; the others are those of threads."""
+    return max(1, settings.TIDEGAUGE_LOOKUP_THREADS // 4)
+
+
 def pools() -> Mapping[str, Pool]:
     sizes = {
-        "lookups": settings.TIDEGAUGE_LOOKUP_THREADS,
+        "lookups": max(1, settings.TIDEGAUGE_LOOKUP_THREADS - loop_connections()),
         "pages": settings.TIDEGAUGE_PAGE_THREADS,
         "searches": settings.TIDEGAUGE_SEARCH_THREADS,
         "exports": settings.TIDEGAUGE_EXPORT_THREADS,

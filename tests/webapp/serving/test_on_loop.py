@@ -347,9 +347,9 @@ class TestConnections:
         assert requests.on_loop() == requests.in_thread()
         assert self.pid(requests) != pid
 
-    def test_clients_take_turns(self, requests, monkeypatch):
+    def test_clients_take_turns(self, requests, settings):
         """Of one that asks 12 times and one that asks once, the second waits for one turn."""
-        monkeypatch.setattr(loop_connections, "CONNECTIONS", 1)
+        settings.TIDEGAUGE_LOOKUP_THREADS = 1
         pool, order = loop_connections.LoopConnections(), []
 
         async def ask(client: str) -> None:
@@ -366,9 +366,9 @@ class TestConnections:
 
         assert order.index("one") <= 2
 
-    def test_while_all_are_stuck_threads_answer(self, requests, lasting, monkeypatch):
+    def test_while_all_are_stuck_threads_answer(self, requests, settings, monkeypatch):
         """All connections wait for a lock on one state, so lookups in another one do not wait for them."""
-        monkeypatch.setattr(loop_connections, "CONNECTIONS", 1)
+        settings.TIDEGAUGE_LOOKUP_THREADS = 1
         pool = loop_connections.LoopConnections()
 
         async def run() -> list[Any]:
@@ -391,8 +391,8 @@ class TestConnections:
         assert [type(each) for each in refused] == [loop_connections.NoConnectionError] * 4
         assert last == (7,)
 
-    def test_a_client_that_gives_up_gives_its_turn_back(self, requests, monkeypatch):
-        monkeypatch.setattr(loop_connections, "CONNECTIONS", 1)
+    def test_a_client_that_gives_up_gives_its_turn_back(self, requests, settings):
+        settings.TIDEGAUGE_LOOKUP_THREADS = 1
         pool = loop_connections.LoopConnections()
 
         async def run() -> Any:

@@ -12,9 +12,9 @@ TIDEGAUGE_STATEMENT_TIMEOUT_MS = env.int("TIDEGAUGE_STATEMENT_TIMEOUT_MS", defau
 TIDEGAUGE_SORT_MAX_KEYS = env.int("TIDEGAUGE_SORT_MAX_KEYS", default=1_000_000)
 TIDEGAUGE_GROUP_MAX_KEYS = env.int("TIDEGAUGE_GROUP_MAX_KEYS", default=50_000)
 
-# Threads, each with a database connection: of calls of the API that the event loop does not answer, of pages, of
-# searches and sorted entries, and of exports.
-TIDEGAUGE_LOOKUP_THREADS = env.int("TIDEGAUGE_LOOKUP_THREADS", default=12)
+# Threads, each with a database connection: of lookups and other calls of the API, of pages, of searches and sorted
+# entries, and of exports. A quarter of the first are connections of the event loop instead, which answers most lookups.
+TIDEGAUGE_LOOKUP_THREADS = env.int("TIDEGAUGE_LOOKUP_THREADS", default=16)
 TIDEGAUGE_PAGE_THREADS = env.int("TIDEGAUGE_PAGE_THREADS", default=6)
 TIDEGAUGE_SEARCH_THREADS = TIDEGAUGE_EXPORT_THREADS = 1
 
