@@ -147,9 +147,19 @@ def test_a_fuzzer_finds_nothing_and_reaches_every_call(address, queries):
         "/api/v1/maintenance/": {"path.run_id": run.pk},
     }
 
-    refused = fuzz(document, token, {200, 201, 202, 400, 401, 404}, names=others | of_state("totals"))
-    for state in STATES.keys() - {"totals"}:
-        refused &= fuzz(document, token, {200, 400}, SECONDS // 6, names=of_state(state), only="/api/v1/states/")
+    first, *rest = STATES
+    refused = fuzz(document, token, {200, 201, 202, 400, 401, 404}, names=others | of_state(first))
+    # What is planned from the document is much the same for each state, and takes long.
+    for state in rest:
+        refused &= fuzz(
+            document,
+            token,
+            {200, 400},
+            SECONDS // 6,
+            planned=bool(SECONDS),
+            names=of_state(state),
+            only="/api/v1/states/",
+        )
     assert refused == set()
 
 
