@@ -25,7 +25,7 @@ import psycopg
 from benchmarks.cases import Case, median_case
 from benchmarks.http_client import END_OF_HEADERS, Connection, post
 from benchmarks.servers import database, redis_client
-from benchmarks.web import BODIES, QUERY, fill, lookup_body, migrate_and_make_key, served_by_granian, web_environ
+from benchmarks.web import BODIES, LOOKUP, fill, lookup_body, migrate_and_make_key, served_by_granian, web_environ
 from tidegauge.pipelines.embedded.data_dir import LOOPBACK
 from tidegauge.state_backends import Catalog, Count, StateSpec
 
@@ -69,7 +69,7 @@ def run(keys: int = KEYS, requests: int = REQUESTS, rounds: int = ROUNDS) -> Ite
 def _seconds(port: int, key: str, requests: int) -> list[float]:
     """Return the time of each lookup in ms. Raises RuntimeError if one is not answered with 200."""
     connection, taken = Connection(port), []
-    bodies = cycle([post(QUERY, lookup_body(seed), Authorization=f"Bearer {key}") for seed in range(BODIES)])
+    bodies = cycle([post(LOOKUP, lookup_body(seed), Authorization=f"Bearer {key}") for seed in range(BODIES)])
     for _ in range(requests):
         started = time.perf_counter()
         connection.send(next(bodies))
@@ -121,7 +121,7 @@ def _sockets(port: int, sent: bytes, count: int) -> Iterator[list[socket.socket]
 
 @contextmanager
 def _without_body(port: int, key: str) -> Iterator[None]:
-    head, _, _ = post(QUERY, b" " * 1_000, Authorization=f"Bearer {key}").partition(END_OF_HEADERS)
+    head, _, _ = post(LOOKUP, b" " * 1_000, Authorization=f"Bearer {key}").partition(END_OF_HEADERS)
     with _sockets(port, head + END_OF_HEADERS, 200):
         yield
 
@@ -134,14 +134,14 @@ def _silent(port: int, key: str) -> Iterator[None]:
 
 @contextmanager
 def _slow_exports(port: int, key: str) -> Iterator[None]:
-    with _sockets(port, _get(f"/api/v1/states/{VISITORS.name}/export.csv", key), 32) as clients:
+    with _sockets(port, _get(f"/api/v1/states/{VISITORS.name}/export?format=csv", key), 32) as clients:
         yield from _meanwhile(lambda: _read_slowly(clients))
 
 
 @contextmanager
 def _waits(port: int, key: str) -> Iterator[None]:
     body = json.dumps({"keys": [], "min_txid": NEVER}).encode()
-    yield from _again_and_again(port, [post(QUERY, body, Authorization=f"Bearer {key}")] * 200)
+    yield from _again_and_again(port, [post(LOOKUP, body, Authorization=f"Bearer {key}")] * 200)
 
 
 @contextmanager
@@ -152,14 +152,14 @@ def _searches(port: int, key: str) -> Iterator[None]:
 
 @contextmanager
 def _held_bodies(port: int, key: str) -> Iterator[None]:
-    head, _, _ = post(QUERY, b" " * MIB_4, Authorization="Bearer tmk_00000000_x").partition(END_OF_HEADERS)
+    head, _, _ = post(LOOKUP, b" " * MIB_4, Authorization="Bearer tmk_00000000_x").partition(END_OF_HEADERS)
     with _sockets(port, head + END_OF_HEADERS + b" " * (MIB_4 - 1), 40):
         yield
 
 
 @contextmanager
 def _random_keys(port: int, key: str) -> Iterator[None]:
-    requests = [post(QUERY, lookup_body(0), Authorization=f"Bearer tmk_{number:08x}_x") for number in range(1_200)]
+    requests = [post(LOOKUP, lookup_body(0), Authorization=f"Bearer tmk_{number:08x}_x") for number in range(1_200)]
     yield from _again_and_again(port, requests)
 
 

@@ -35,8 +35,8 @@ def look_up(request: HttpRequest) -> HttpResponse:
     connection.ensure_connection()
     row = psycopg.Cursor(connection.connection).execute(STATEMENT, [keys, SALES.name]).fetchone()
     assert row is not None
-    txid, _, as_of, epoch, results, *_ = row
-    answer = {"epoch": epoch, "txid": txid, "as_of": as_of, "state": SALES.name, "isolation": "committed"}
+    txid, _, batch_time, epoch, results, *_ = row
+    answer = {"epoch": epoch, "txid": txid, "batch_time": batch_time, "state": SALES.name, "isolation": "committed"}
     body = orjson.dumps(answer | {"results": orjson.Fragment(results)})
     # With a length, because the server would otherwise send the body in chunks, which takes longer.
     return HttpResponse(body, content_type="application/json", headers={"Content-Length": str(len(body))})

@@ -219,7 +219,7 @@ def lookups() -> dict[str, list[Call]]:
     body = json.dumps({"keys": [["/home"], ["/cart"]]}).encode()
 
     def look_up() -> list[Call]:
-        environ = {"REQUEST_METHOD": "POST", "PATH_INFO": f"/api/v1/states/{PAGES}/query", "HTTP_HOST": "localhost"}
+        environ = {"REQUEST_METHOD": "POST", "PATH_INFO": f"/api/v1/states/{PAGES}/lookup", "HTTP_HOST": "localhost"}
         environ |= {"CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(body))}
         environ |= {"HTTP_AUTHORIZATION": f"Bearer {key}", "wsgi.input": io.BytesIO(body)}  # type: ignore[dict-item]
         setup_testing_defaults(environ)

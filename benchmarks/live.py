@@ -71,7 +71,7 @@ class Lookup:
 
     def __init__(self, live: Live, state: str, measure: str) -> None:
         self._conn = http.client.HTTPConnection(LOOPBACK, live.port, timeout=10)
-        self._path = f"/api/v1/states/{state}/query"
+        self._path = f"/api/v1/states/{state}/lookup"
         self._headers = {"Authorization": f"Bearer {live.api_key}", "Content-Type": "application/json"}
         self._measure = measure
         self._value = 0

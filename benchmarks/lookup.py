@@ -20,7 +20,7 @@ from benchmarks.servers import database, redis_client
 from benchmarks.web import (
     BODIES,
     CONNECTIONS,
-    QUERY,
+    LOOKUP,
     fill,
     lookup_body,
     migrate_and_make_key,
@@ -43,7 +43,9 @@ REQUESTS = 1_500  # per case and round, about two seconds
 POLLS_ALONE = 500
 WSGI = ["--interface", "wsgi", "--blocking-threads", "32"]
 # The sum and the count of the durations that the process has measured for this route.
-SERVER_SECONDS = re.compile(r'^tidegauge_http_request_seconds_(sum|count)\{route="lookup:query"\} (\S+)$', re.MULTILINE)
+SERVER_SECONDS = re.compile(
+    r'^tidegauge_http_request_seconds_(sum|count)\{route="lookup:lookup"\} (\S+)$', re.MULTILINE
+)
 
 
 def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterable[Case]:
@@ -54,11 +56,11 @@ def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterable[Case]:
         real = servers.enter_context(served_by_granian(environ))
         bare = servers.enter_context(served_by_granian(environ, [*WSGI, "benchmarks.bare_django:application"]))
         bodies = [lookup_body(seed) for seed in range(BODIES)]
-        lookups = [post(QUERY, body, Authorization=f"Bearer {key}") for body in bodies]
+        lookups = [post(LOOKUP, body, Authorization=f"Bearer {key}") for body in bodies]
         plain = [post("/query", body) for body in bodies]
         _check_equal(real, lookups, bare, plain)
         polls = [
-            post(QUERY, body, Authorization=f"Bearer {key}", If_None_Match=request_once(real, lookup).headers["etag"])
+            post(LOOKUP, body, Authorization=f"Bearer {key}", If_None_Match=request_once(real, lookup).headers["etag"])
             for body, lookup in zip(bodies, lookups, strict=True)
         ]
         work: dict[str, Work] = {

@@ -170,7 +170,7 @@ def _wait_for(conn: psycopg.Connection, live: Live, events: int) -> None:
 
 def _look_up(live: Live, count: int) -> None:
     request = post(
-        "/api/v1/states/flights_by_carrier/query",
+        "/api/v1/states/flights_by_carrier/lookup",
         json.dumps({"keys": [KEY] * 100}).encode(),
         Authorization=f"Bearer {live.api_key}",
     )

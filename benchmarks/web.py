@@ -26,7 +26,7 @@ KEYS_PER_LOOKUP = 100
 CONNECTIONS = 4
 WORKERS = 2
 BODIES = 16  # more than one, so that a cached response does not help
-QUERY = f"/api/v1/states/{SALES.name}/query"
+LOOKUP = f"/api/v1/states/{SALES.name}/lookup"
 SERVED_WITHIN_SECONDS = 60.0
 
 

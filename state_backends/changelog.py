@@ -190,7 +190,7 @@ class Changelog:
         )
         return [self._codec.decode(row) for row in rows]
 
-    def as_of(self, txid: int, keys: Sequence[Key]) -> list[Change | None]:
+    def at_txid(self, txid: int, keys: Sequence[Key]) -> list[Change | None]:
         """Return the version that each key had after batch `txid`, in the order of `keys`; None if it had none.
 
         Versions are returned as stored, including expired ones.
@@ -198,7 +198,7 @@ class Changelog:
         """
         typed = self.spec.check_keys(keys)
         arrays = self._table.key_columns(typed)
-        rows = self.conn.execute(self._as_of_sql(), [*arrays, txid])
+        rows = self.conn.execute(self._at_txid_sql(), [*arrays, txid])
         found = [None if row[0] is None else self._codec.decode(row) for row in rows]
         # Look up first, check second: compaction records its horizon before it deletes entries, so a lookup that missed
         # a deleted entry fails the check.
@@ -274,7 +274,7 @@ class Changelog:
             key, txid, stored = newer
             raise StaleBatchError.behind(txid, stored, repr(tuple(key)), self.spec.name)
 
-    def _as_of_sql(self) -> sql.Composed:
+    def _at_txid_sql(self) -> sql.Composed:
         return sql.SQL(
             "SELECT v.* FROM {keys} LEFT JOIN LATERAL (SELECT {entry} FROM {log} c WHERE {same} AND c.txid <= %s "
             "ORDER BY c.txid DESC LIMIT 1) v ON true ORDER BY k.ordinality"

@@ -26,7 +26,7 @@ from benchmarks.servers import database, database_url, redis_client
 from benchmarks.web import (
     BODIES,
     CONNECTIONS,
-    QUERY,
+    LOOKUP,
     WORKERS,
     fill,
     lookup_body,
@@ -60,7 +60,7 @@ def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterator[Case]:
         environ = web_environ(conn)
         key = migrate_and_make_key(environ)
         with served_by_granian(environ) as ours, _served_by_feast(program, folder) as theirs:
-            lookups = [post(QUERY, lookup_body(seed), Authorization=f"Bearer {key}") for seed in range(BODIES)]
+            lookups = [post(LOOKUP, lookup_body(seed), Authorization=f"Bearer {key}") for seed in range(BODIES)]
             features = [post("/get-online-features", _feast_body(seed)) for seed in range(BODIES)]
             _check_equal(ours, lookups, theirs, features)
             yield from side_by_side(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_PARTITIONS = 4
 MOST_PARTITIONS = 1_000
 
-OPTIONS = ("state", "dsn", "as_of", "measures", "prefix", "start", "stop", "partitions", "modules")
+OPTIONS = ("state", "dsn", "at_txid", "at_time", "measures", "prefix", "start", "stop", "partitions", "modules")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def opened(options: Mapping[str, str]) -> StateRead:
         raise PipelineError("option 'state' is missing; set it to the name of the state to read")
     _import(modules := _names(options.get("modules")))
     with connect(dsn, f"read {state}") as conn:
-        batch = pin(conn, state, _as_of(options.get("as_of")))
+        batch = pin(conn, state, **_moment(options.get("at_txid"), options.get("at_time")))
         spec = Catalog(conn).get(state)
     measures = check_measures(spec, _names(options.get("measures")) or None)
     bounds = check_range(spec, *(_key(options, name) for name in ("prefix", "start", "stop")))
@@ -146,18 +146,24 @@ def _check_names(options: Mapping[str, str]) -> None:
             raise PipelineError(f"option {name!r} is not an option of format 'tidegauge': {', '.join(OPTIONS)}")
 
 
-def _as_of(text: str | None) -> int | datetime | None:
+def _moment(at_txid: str | None, at_time: str | None) -> dict[str, Any]:
+    if at_txid is not None and at_time is not None:
+        raise PipelineError("options 'at_txid' and 'at_time' both name a batch; set only one of them")
+    if at_txid is not None and not at_txid.isdecimal():
+        raise PipelineError(f"option 'at_txid': {at_txid!r} is not the number of a batch, such as 57")
+    return {"at_txid": None if at_txid is None else int(at_txid), "at_time": _time(at_time)}
+
+
+def _time(text: str | None) -> datetime | None:
     if text is None:
         return None
-    if text.isdecimal():
-        return int(text)
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
         raise PipelineError(
-            f"option 'as_of': {text!r} is neither a batch nor a time with zone; write 57, or 2013-01-01T05:00:00+00:00"
+            f"option 'at_time': {text!r} is not a time with an offset, such as 2013-01-01T05:00:00+00:00"
         )
     return at
 

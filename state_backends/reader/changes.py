@@ -79,7 +79,7 @@ COMPLETE = sql.SQL("(NOT t.wide AND coalesce(e.number, 0) <= %(limit)s)")
 class ChangedBatch:
     """What one committed batch changed.
 
-    attempt: which attempt at it was committed. as_of: its batch time.
+    attempt: which attempt at it was committed. batch_time: the time of that batch.
     changes: a JSON array as UTF-8 bytes, `[{"key": [..], "status": "found" | "removed", "value": {..}}, ..]`, in key
         order; a version that has expired since counts as removed.
     complete: False if the state has no changelog or the batch changed more than `limit` keys; `changes` is then empty.
@@ -87,7 +87,7 @@ class ChangedBatch:
 
     txid: int
     attempt: int
-    as_of: datetime | None
+    batch_time: datetime | None
     changes: bytes
     complete: bool
 
@@ -96,8 +96,8 @@ class ChangedBatch:
 class Changes:
     """The batch that a reader of a state sees now, and the batches since an earlier one.
 
-    txid, attempt, as_of, epoch: the batch that a reader sees now. catalog_version: changes when the state is redeclared
-        or reprocessed.
+    txid, attempt, batch_time, epoch: the batch that a reader sees now. catalog_version: changes when the state is
+        redeclared or reprocessed.
     attempt_then: which attempt at the earlier batch is committed; None if the ledger has no record of it any more.
     oldest: the changelog has all changes after this batch. batches: the batches after the earlier one, oldest first.
     more: whether further batches follow; ask again from the last one.
@@ -105,7 +105,7 @@ class Changes:
 
     txid: int
     attempt: int
-    as_of: datetime | None
+    batch_time: datetime | None
     epoch: str
     catalog_version: str
     attempt_then: int | None

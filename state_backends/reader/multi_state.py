@@ -1,6 +1,6 @@
 """Multi-state read: several states of one pipeline, answered at one batch.
 
-    at_one_batch(conn, [StateLookup(reader, keys, measures=None, combine=False), ..], as_of=None) -> [Snapshot, ..]
+    at_one_batch(conn, [StateLookup(reader, keys, measures=None, combine=False), ..], at_txid=None) -> [Snapshot, ..]
 
 States in the ledger's database are read by one statement, because a statement sees one snapshot of the database and
 takes one round trip however many states there are. A state in another store is read separately, at the batch that is
@@ -36,9 +36,9 @@ class StateLookup:
 
 
 def at_one_batch(
-    conn: psycopg.Connection, lookups: Sequence[StateLookup], *, as_of: int | None = None
+    conn: psycopg.Connection, lookups: Sequence[StateLookup], *, at_txid: int | None = None
 ) -> list[Snapshot]:
-    """Answer every lookup at one batch, the committed one or, with `as_of`, an earlier one.
+    """Answer every lookup at one batch, the committed one or, with `at_txid`, an earlier one.
 
     conn: to the ledger's database, in a transaction or not; its state does not change.
     Returns one Snapshot per lookup, in their order, all of one txid and one attempt; each is the answer of the reader's
@@ -47,58 +47,58 @@ def at_one_batch(
     that none is common to all after five attempts; and what `multi_get` and `combine` raise.
     """
     names = [each.reader.spec.name for each in lookups]
-    return until_one_batch(lambda txid: _answers(conn, lookups, txid), lambda answer: answer, names, as_of)
+    return until_one_batch(lambda txid: _answers(conn, lookups, txid), lambda answer: answer, names, at_txid)
 
 
 def until_one_batch(
     ask: Callable[[int | None], list[Answer]],
     snapshot_of: Callable[[Answer], Snapshot],
     names: Iterable[str],
-    as_of: int | None = None,
+    at_txid: int | None = None,
 ) -> list[Answer]:
     """Return answers of one batch. If they are of several, ask again as of the oldest batch among them.
 
     ask: returns all answers, as of a batch or, for None, of the committed one. names: of the states, for the error.
     Raises MovedOnError as `at_one_batch` does, and what `ask` raises.
     """
-    asked_for = as_of
+    asked_for = at_txid
     for _ in range(TRIES):
         try:
-            answers = ask(as_of)
+            answers = ask(at_txid)
         except OutOfReachError:
-            if asked_for is not None or as_of is None:
+            if asked_for is not None or at_txid is None:
                 raise
             # The batch that this function chose is out of reach by now, so begin again with the committed one.
-            as_of = None
+            at_txid = None
             continue
         shown = [snapshot_of(answer) for answer in answers]
         if len({(each.epoch, each.txid, each.attempt) for each in shown}) <= 1:
             return answers
-        as_of = min(each.txid for each in shown)
+        at_txid = min(each.txid for each in shown)
     states = ", ".join(map(repr, names))
     raise MovedOnError(f"states {states}: no batch was common to all of them in {TRIES} attempts; ask again")
 
 
-def _answers(conn: psycopg.Connection, lookups: Sequence[StateLookup], as_of: int | None) -> list[Snapshot]:
-    asks = [each.reader.ask(each.keys, each.measures, combine=each.combine, as_of=as_of) for each in lookups]
+def _answers(conn: psycopg.Connection, lookups: Sequence[StateLookup], at_txid: int | None) -> list[Snapshot]:
+    asks = [each.reader.ask(each.keys, each.measures, combine=each.combine, at_txid=at_txid) for each in lookups]
     # Other stores first, because a batch that they have published is committed by the time the ledger is read.
-    external = {place: _alone(conn, lookups[place], as_of) for place, ask in enumerate(asks) if ask is None}
+    external = {place: _alone(conn, lookups[place], at_txid) for place, ask in enumerate(asks) if ask is None}
     in_ledger = [(each, ask) for each, ask in zip(lookups, asks, strict=True) if ask is not None]
-    answers = iter(_in_one_statement(conn, lookups, in_ledger, as_of))
+    answers = iter(_in_one_statement(conn, lookups, in_ledger, at_txid))
     return [external[place] if ask is None else next(answers) for place, ask in enumerate(asks)]
 
 
-def _alone(conn: psycopg.Connection, lookup: StateLookup, as_of: int | None) -> Snapshot:
+def _alone(conn: psycopg.Connection, lookup: StateLookup, at_txid: int | None) -> Snapshot:
     reader = lookup.reader.on(conn)
     ask = reader.combine if lookup.combine else reader.multi_get
-    return ask(lookup.keys, lookup.measures, as_of=as_of)
+    return ask(lookup.keys, lookup.measures, at_txid=at_txid)
 
 
 def _in_one_statement(
     conn: psycopg.Connection,
     lookups: Sequence[StateLookup],
     in_ledger: Sequence[tuple[StateLookup, Ask]],
-    as_of: int | None,
+    at_txid: int | None,
 ) -> list[Snapshot]:
     asks = [ask for _, ask in in_ledger]
     names = [each.reader.spec.name for each in lookups]
@@ -108,12 +108,12 @@ def _in_one_statement(
         row = None
     if row is None:
         # A table does not exist. Ask each reader alone, because the one of the unknown state says so by name.
-        return [_alone(conn, each, as_of) for each, _ in in_ledger]
+        return [_alone(conn, each, at_txid) for each, _ in in_ledger]
     _check_one_pipeline(dict(row[0] or []), names)
     ends = accumulate((ask.width for ask in asks), initial=1)
     parts = [row[first:last] for first, last in pairwise(ends)]
     return [
-        _alone(conn, each, as_of) if part[0] is None else ask.read(part)
+        _alone(conn, each, at_txid) if part[0] is None else ask.read(part)
         for (each, ask), part in zip(in_ledger, parts, strict=True)
     ]
 

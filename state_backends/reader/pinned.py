@@ -9,7 +9,7 @@ is an error; no other batch is read instead.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
@@ -33,14 +33,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMITTED = (
-    "SELECT p.name, p.committed_txid FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline "
-    "WHERE s.name = %s"
+    "SELECT p.committed_txid FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline WHERE s.name = %s"
 )
 
-# The last batch whose time is not after %(at)s, and the time of the first on record.
+# The last committed batch whose time is not after %(at)s, the time of the first on record, the newest batch, and
+# whether this is a standby whose newest batch is of an earlier time, so that the primary may have a later one.
 BY_TIME = """
-SELECT max(b.txid) FILTER (WHERE b.batch_time <= %(at)s), min(b.batch_time) FROM tidegauge.batch b
-WHERE b.pipeline = %(pipeline)s AND b.txid <= %(newest)s
+SELECT max(b.txid) FILTER (WHERE b.batch_time <= %(at)s), min(b.batch_time), p.committed_txid,
+       pg_is_in_recovery() AND coalesce(max(b.batch_time) <= %(at)s, true)
+FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline
+LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid <= p.committed_txid
+WHERE s.name = %(state)s GROUP BY p.committed_txid
 """
 
 # What must not change while parts are read: the batch and its attempt, the ledger's epoch, the state's declaration.
@@ -52,7 +55,7 @@ SAME = sql.SQL(
 
 @dataclass(frozen=True)
 class PinnedBatch:
-    """txid, attempt, at, epoch: as in Snapshot, where `at` is called `as_of`. version, ttl, created_at: the state's.
+    """txid, attempt, batch_time, epoch: as in Snapshot. version, ttl, created_at: the state's.
 
     live_at: the time at which ttl is evaluated: when the batch was pinned, or None for the batch's own time, as for
     other reads of the past.
@@ -61,7 +64,7 @@ class PinnedBatch:
     state: str
     txid: int
     attempt: int
-    at: datetime | None
+    batch_time: datetime | None
     epoch: str
     version: int
     ttl: timedelta | None
@@ -69,8 +72,10 @@ class PinnedBatch:
     live_at: datetime | None = None
 
 
-def pin(conn: psycopg.Connection, state: str, as_of: int | datetime | None = None) -> PinnedBatch:
-    """Pin the committed batch, the batch with txid `as_of`, or the last one whose batch time is not after `as_of`.
+def pin(
+    conn: psycopg.Connection, state: str, *, at_txid: int | None = None, at_time: datetime | None = None
+) -> PinnedBatch:
+    """Pin the batch `at_txid`, or the last one whose batch time is not after `at_time`, or else the committed one.
 
     Raises UnknownStateError, NotCommittedError, OutOfReachError, and FindingError if the state is not served.
     """
@@ -79,12 +84,29 @@ def pin(conn: psycopg.Connection, state: str, as_of: int | datetime | None = Non
     row = conn.execute(COMMITTED, [state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
-    pipeline, newest = row
-    if isinstance(as_of, datetime):
-        as_of = _at(conn, state, as_of, {"pipeline": pipeline, "newest": newest})
-    if as_of is not None and not 0 <= as_of <= newest:
-        raise NotCommittedError(state, as_of, newest)
-    return _pinned(conn, state, newest if as_of is None else as_of, is_now=as_of is None)
+    (newest,) = row
+    if at_time is not None:
+        at_txid = txid_at(conn, state, at_time)
+    if at_txid is not None and not 0 <= at_txid <= newest:
+        raise NotCommittedError(state, at_txid, newest)
+    return _pinned(conn, state, newest if at_txid is None else at_txid, is_now=at_txid is None)
+
+
+def txid_at(conn: psycopg.Connection, state: str, at_time: datetime) -> int:
+    """Return the last committed batch whose time is not after `at_time`.
+
+    Raises UnknownStateError; OutOfReachError for a time before the first batch on record; NotCommittedError on a
+    standby that may not have the batch yet.
+    """
+    row = conn.execute(BY_TIME, {"at": at_time, "state": state}).fetchone()
+    if row is None:
+        raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
+    txid, first, newest, is_behind = row
+    if is_behind:
+        raise NotCommittedError(state, newest + 1, newest)
+    if txid is None:
+        raise OutOfReachError.before(state, at_time, first)
+    return int(txid)
 
 
 def export_pinned(
@@ -100,7 +122,7 @@ def export_pinned(
         start=bounds.start,
         stop=bounds.stop,
         measures=measures,
-        as_of=batch.txid,
+        at_txid=batch.txid,
         live_at=batch.live_at,
     )
     # Checked after the export has begun, so that the check sees the snapshot from which the rows are read.
@@ -146,14 +168,5 @@ def _pinned(conn: psycopg.Connection, state: str, txid: int, *, is_now: bool) ->
     row = conn.execute(SAME, [txid, state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
-    txid, attempt, at, epoch, version, ttl, created_at, now = row
-    return PinnedBatch(state, txid, attempt, at, epoch, version, ttl, created_at, now if is_now else None)
-
-
-def _at(conn: psycopg.Connection, state: str, at: datetime, ledger: dict[str, Any]) -> int:
-    row = conn.execute(BY_TIME, {"at": at, **ledger}).fetchone()
-    assert row is not None
-    txid, first = row
-    if txid is None:
-        raise OutOfReachError.before(state, at, first)
-    return int(txid)
+    txid, attempt, batch_time, epoch, version, ttl, created_at, now = row
+    return PinnedBatch(state, txid, attempt, batch_time, epoch, version, ttl, created_at, now if is_now else None)

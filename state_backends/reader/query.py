@@ -28,7 +28,7 @@ class RangeQuery:
     after: Sequence[Any] | None = None
     limit: int = 50
     most_read: int = 0
-    as_of: int | None = None
+    at_txid: int | None = None
 
     def bounds(self, spec: StateSpec) -> tuple[KeyRange, list[Filter]]:
         """Return the range, narrowed by the conditions, and the conditions. Raises KeyShapeError and FilterError."""

@@ -31,7 +31,7 @@ class Snapshot:
     """An answer and the batch it belongs to.
 
     txid: the committed batch, 0 before the first, or the earlier one that was requested. attempt: which attempt at it
-    was committed. as_of: its batch time. epoch: of the ledger; txids of two epochs cannot be compared.
+    was committed. batch_time: the time of that batch. epoch: of the ledger; txids of two epochs cannot be compared.
     results: a JSON array, as bytes ready to send.
     complete: False if a bounded scan has read only a part of the state, or if a history has older versions that are out
     of reach.
@@ -42,7 +42,7 @@ class Snapshot:
 
     txid: int
     attempt: int
-    as_of: datetime | None
+    batch_time: datetime | None
     epoch: str
     results: bytes
     complete: bool = True
@@ -69,7 +69,7 @@ class CommittedBatch(NamedTuple):
 
     txid: int
     attempt: int
-    as_of: datetime | None
+    batch_time: datetime | None
     epoch: str
 
 
@@ -95,7 +95,7 @@ class Export:
 
     txid: int
     attempt: int
-    as_of: datetime | None
+    batch_time: datetime | None
     epoch: str
     columns: Mapping[str, str]
     rows: Iterator[tuple[Any, ...]] = field(repr=False)
@@ -141,7 +141,7 @@ class Reader(Protocol):
     """Reads one state at its pipeline's committed batch, or as of an earlier one.
 
     spec: the state's. isolation: `committed` if answers are of whole batches only, else `uncommitted`.
-    Every call may raise UnknownStateError, for a state that no pipeline feeds. With `as_of` it answers as after that
+    Every call may raise UnknownStateError, for a state that no pipeline feeds. With `at_txid` it answers as after that
     batch, evaluates ttl at that batch's time, and may raise NotCommittedError, or OutOfReachError, which names the
     oldest batch at which the same question can be answered.
     """
@@ -153,7 +153,7 @@ class Reader(Protocol):
         """Return the same reader over another connection. It shares the statements that were composed already."""
 
     def multi_get(
-        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, at_txid: int | None = None
     ) -> Snapshot:
         """Answer each key, in the order of `keys`; a repeated key is answered each time.
 
@@ -164,7 +164,7 @@ class Reader(Protocol):
         """
 
     def combine(
-        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, at_txid: int | None = None
     ) -> Snapshot:
         """Answer with the values of all these keys folded into one: counts add, distinct counts are unions.
 
@@ -180,7 +180,7 @@ class Reader(Protocol):
         measures: Sequence[str] | None = None,
         *,
         combine: bool = False,
-        as_of: int | None = None,
+        at_txid: int | None = None,
     ) -> Ask | None:
         """Return the query of `multi_get`, or of `combine`, for one statement over several states (see multi_state.py).
 
@@ -201,7 +201,7 @@ class Reader(Protocol):
         most_sorted: int = 0,
         measures: Sequence[str] | None = None,
         where: Where = (),
-        as_of: int | None = None,
+        at_txid: int | None = None,
     ) -> Snapshot:
         """Answer a page of live entries: `[{"key": [..], "value": {..}, "txid": T, "updated_at": ".."}, ..]`.
 
@@ -211,11 +211,11 @@ class Reader(Protocol):
         after: the last entry of the previous page: its key, or `[value, key]` if ordered by a measure; JSON forms are
         accepted, and numbers as text. A snapshot has it as `after`, without loss.
         Pages in key order show each key that exists throughout exactly once, whatever is committed between them. By a
-        measure, an entry whose value changes may come twice or not at all, except on pages `as_of` one batch.
+        measure, an entry whose value changes may come twice or not at all, except on pages `at_txid` one batch.
         where: conditions that an entry must all meet (see filters.py). In key order a page reads at most 50,000 keys to
         find entries that do. If it ends at that limit, `complete` is False, and `after` continues from there.
         most_sorted: keys that a page by a measure may read, because it reads its whole range; 0: no limit.
-        as_of: entries between `after` and the last one must be known as of that batch; by a measure, all entries.
+        at_txid: entries between `after` and the last one must be known as of that batch; by a measure, all entries.
         Raises KeyShapeError for a bound or `after` that does not fit, SpecError for a measure that is unknown or has
         no order, FilterError for a condition that does not fit, RangeTooLargeError. If the rows are not in the ledger's
         database, a page reads at most 50,000 keys in any order, `complete` says whether those were enough, and
@@ -223,7 +223,7 @@ class Reader(Protocol):
         """
         query = RangeQuery(
             prefix=prefix, start=start, stop=stop, search=search, where=where, measures=measures, order_by=order_by,
-            descending=descending, after=after, limit=limit, most_read=most_sorted, as_of=as_of,
+            descending=descending, after=after, limit=limit, most_read=most_sorted, at_txid=at_txid,
         )  # fmt: skip
         return self.read_page(query)
 
@@ -243,20 +243,20 @@ class Reader(Protocol):
         most_folded: int = MOST_SCANNED,
         measures: Sequence[str] | None = None,
         where: Where = (),
-        as_of: int | None = None,
+        at_txid: int | None = None,
     ) -> Snapshot:
         """Answer the live entries of a range folded by key columns:
         `[{"key": [parts of `by`], "keys": how many were folded, "value": {..}}, ..]`, the first `limit` of them.
 
         by: one or more key columns; groups have them in key order. measures: which ones to answer; `order_by` is added.
-        prefix, start, stop, where, as_of, order_by: as for a page; conditions apply to entries, not to groups.
+        prefix, start, stop, where, at_txid, order_by: as for a page; conditions apply to entries, not to groups.
         most_folded: rows that may be read and folded. The snapshot's `complete` is False if there are more groups.
         Raises SpecError for a name that is not a key column, and for a state of JSON values, which has no fold;
         RangeTooLargeError; otherwise what `page` does.
         """
         query = RangeQuery(
             prefix=prefix, start=start, stop=stop, where=where, measures=measures, order_by=order_by,
-            descending=descending, limit=limit, most_read=most_folded, as_of=as_of,
+            descending=descending, limit=limit, most_read=most_folded, at_txid=at_txid,
         )  # fmt: skip
         return self.read_groups(by, query)
 
@@ -288,7 +288,7 @@ class Reader(Protocol):
         stop: Key | None = None,
         measures: Sequence[str] | None = None,
         where: Where = (),
-        as_of: int | None = None,
+        at_txid: int | None = None,
         live_at: datetime | None = None,
     ) -> Export:
         """Begin an export of the live entries of a range, in key order, at one batch whatever is committed meanwhile.
@@ -296,10 +296,10 @@ class Reader(Protocol):
         The export uses the reader's connection until it is closed, so give the reader a connection of its own (`on`),
         outside a transaction. prefix, start, stop, measures, where: as for a page. Errors are raised here, before the
         first row. Only if the rows are not in the ledger's database may MovedOnError come later, unless they are read
-        from the changelog, with `as_of`. live_at: with `as_of`, the time at which ttl is evaluated, instead of that
+        from the changelog, with `at_txid`. live_at: with `at_txid`, the time at which ttl is evaluated, instead of that
         batch's; a store outside of the ledger's database evaluates ttl at the time of reading.
         """
-        query = RangeQuery(prefix=prefix, start=start, stop=stop, where=where, measures=measures, as_of=as_of)
+        query = RangeQuery(prefix=prefix, start=start, stop=stop, where=where, measures=measures, at_txid=at_txid)
         return self.open_export(query, live_at)
 
     def open_export(self, query: RangeQuery, live_at: datetime | None = None) -> Export:

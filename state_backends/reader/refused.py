@@ -26,12 +26,12 @@ class RefusedReader(Reader):
         return self
 
     def multi_get(
-        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, at_txid: int | None = None
     ) -> Snapshot:
         raise self._refusal()
 
     def combine(
-        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, at_txid: int | None = None
     ) -> Snapshot:
         raise self._refusal()
 
@@ -41,7 +41,7 @@ class RefusedReader(Reader):
         measures: Sequence[str] | None = None,
         *,
         combine: bool = False,
-        as_of: int | None = None,
+        at_txid: int | None = None,
     ) -> Ask | None:
         raise self._refusal()
 

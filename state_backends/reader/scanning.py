@@ -142,13 +142,13 @@ class ScanningReader(Reader):
         return other
 
     def multi_get(
-        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, at_txid: int | None = None
     ) -> Snapshot:
-        if as_of is not None and self._past is not None:
-            return self._past.multi_get(keys, measures, as_of=as_of)
+        if at_txid is not None and self._past is not None:
+            return self._past.multi_get(keys, measures, at_txid=at_txid)
         asked = check_measures(self.spec, measures)
         typed = self.spec.check_keys(keys)
-        batch, versions = self._versions(typed, as_of)
+        batch, versions = self._versions(typed, at_txid)
         results = [
             {"key": key, "status": version.status, "value": self._answered(version.value, asked)}
             for key, version in zip(typed, versions, strict=True)
@@ -161,19 +161,19 @@ class ScanningReader(Reader):
         measures: Sequence[str] | None = None,
         *,
         combine: bool = False,
-        as_of: int | None = None,
+        at_txid: int | None = None,
     ) -> Ask | None:
         return None
 
     def combine(
-        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, at_txid: int | None = None
     ) -> Snapshot:
-        if as_of is not None and self._past is not None:
-            return self._past.combine(keys, measures, as_of=as_of)
+        if at_txid is not None and self._past is not None:
+            return self._past.combine(keys, measures, at_txid=at_txid)
         check_folds(self.spec)
         asked = check_measures(self.spec, measures)
         typed = list(dict.fromkeys(self.spec.check_keys(keys)))
-        batch, versions = self._versions(typed, as_of)
+        batch, versions = self._versions(typed, at_txid)
         statuses = [version.status for version in versions]
         values = [version.value for version in versions if version.status == "found"]
         result = {
@@ -185,25 +185,25 @@ class ScanningReader(Reader):
         return self._snapshot(batch, [result], versions)
 
     def read_page(self, query: RangeQuery) -> Snapshot:
-        if query.as_of is not None and self._past is not None:
+        if query.at_txid is not None and self._past is not None:
             return self._past.read_page(query)
         check_order(self.spec, query.order_by)
         asked = check_measures(self.spec, query.measures)
         (bounds, conditions), place = query.bounds(self.spec), check_after(self.spec, query.order_by, query.after)
         order = None if query.order_by is None else Order(query.order_by, query.descending)
-        page = self._until_still(lambda: self._look(bounds, conditions, order, place, query.limit, query.as_of))
+        page = self._until_still(lambda: self._look(bounds, conditions, order, place, query.limit, query.at_txid))
         snapshot = self._snapshot(page.batch, self._entries(page.rows, asked), [row for _, row in page.rows])
         return replace(snapshot, complete=page.complete, after=page.after)
 
     def read_groups(self, by: Sequence[str], query: RangeQuery) -> Snapshot:
-        if query.as_of is not None and self._past is not None:
+        if query.at_txid is not None and self._past is not None:
             return self._past.read_groups(by, query)
         grouping = Grouping.checked(self.spec, by, query.measures, query.order_by, query.descending, query.limit)
         bounds, conditions = query.bounds(self.spec)
         places = [list(self.spec.key).index(column) for column in grouping.by]
 
         def look() -> Snapshot:
-            batch, rows = self._scan(bounds, None, query.as_of)
+            batch, rows = self._scan(bounds, None, query.at_txid)
             scanned = Bounded(rows, query.most_read)
             live = ((key, row.value) for key, row in scanned if row.status == "found")
             met = ((key, value) for key, value in live if meets(self.spec, conditions, key, value))
@@ -238,11 +238,11 @@ class ScanningReader(Reader):
         return Snapshot(*self._published(published, None).shown, json_form(shown).encode())
 
     def open_export(self, query: RangeQuery, live_at: datetime | None = None) -> Export:
-        if query.as_of is not None and self._past is not None:
+        if query.at_txid is not None and self._past is not None:
             return self._past.open_export(query, live_at)
         asked = list(dict.fromkeys(check_measures(self.spec, query.measures)))
         bounds, conditions = query.bounds(self.spec)
-        batch, rows = self._scan(bounds, None, query.as_of)
+        batch, rows = self._scan(bounds, None, query.at_txid)
         resources = ExitStack()
         values = self._exported(rows, conditions, asked)
         resources.callback(values.close)
@@ -252,10 +252,10 @@ class ScanningReader(Reader):
         return self._published(self._shown_now(), None).shown
 
     def _look(
-        self, bounds: KeyRange, where: Where, order: Order | None, place: Place | None, count: int, as_of: int | None
+        self, bounds: KeyRange, where: Where, order: Order | None, place: Place | None, count: int, at_txid: int | None
     ) -> _FoundPage:
         """Return the first rows of a range after a place, all of one batch."""
-        batch, rows = self._scan(bounds, place if order is None else None, as_of)
+        batch, rows = self._scan(bounds, place if order is None else None, at_txid)
         scanned = Bounded(rows, MOST_SCANNED)
         searched = (row for row in scanned if row[1].status == "found" and matches(row[0], bounds.search))
         found = (row for row in searched if meets(self.spec, where, row[0], row[1].value))
@@ -316,18 +316,18 @@ class ScanningReader(Reader):
         finished = self.spec.finish(value)
         return {measure: finished[measure] for measure in measures}
 
-    def _versions(self, keys: Sequence[Key], as_of: int | None) -> tuple[_Batch, Sequence[CommittedRow]]:
-        if as_of is not None:
-            self._check_then(as_of)
+    def _versions(self, keys: Sequence[Key], at_txid: int | None) -> tuple[_Batch, Sequence[CommittedRow]]:
+        if at_txid is not None:
+            self._check_then(at_txid)
         published, rows = self._rows.multi_get_committed(keys)
-        return self._published(published, as_of), rows
+        return self._published(published, at_txid), rows
 
-    def _scan(self, bounds: KeyRange, after: Place | None, as_of: int | None) -> tuple[_Batch, Iterator[Row]]:
-        if as_of is not None:
-            self._check_then(as_of)
+    def _scan(self, bounds: KeyRange, after: Place | None, at_txid: int | None) -> tuple[_Batch, Iterator[Row]]:
+        if at_txid is not None:
+            self._check_then(at_txid)
         behind = None if after is None else after.key
         published, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind)
-        return self._published(published, as_of), rows
+        return self._published(published, at_txid), rows
 
     def _snapshot(self, batch: _Batch, results: list[Any], versions: Sequence[CommittedRow]) -> Snapshot:
         times = [version.at for version in versions if version.status == "found" and version.at is not None]
@@ -349,10 +349,10 @@ class ScanningReader(Reader):
     def _shown_now(self) -> Published:
         return self._rows.multi_get_committed([])[0]
 
-    def _published(self, published: Published, as_of: int | None) -> _Batch:
+    def _published(self, published: Published, at_txid: int | None) -> _Batch:
         txid = published.txid
-        if as_of is not None and as_of != txid:
-            raise OutOfReachError(self.spec.name, as_of, txid)
+        if at_txid is not None and at_txid != txid:
+            raise OutOfReachError(self.spec.name, at_txid, txid)
         batch = self._batch(txid)
         self._compare(batch)
         if txid > batch.newest:

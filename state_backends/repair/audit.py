@@ -112,7 +112,7 @@ def logged_values(
     conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int, at: datetime
 ) -> dict[Key, Any]:
     """Return the same values from the changelog."""
-    changes = Changelog(conn, spec).as_of(txid, keys)
+    changes = Changelog(conn, spec).at_txid(txid, keys)
     return {key: _value(spec, change, at) for key, change in zip(keys, changes, strict=True)}
 
 

@@ -296,8 +296,8 @@ MUTANTS = [
     Mutant(
         "access/the-loop-reads-outside-the-key-scope",
         ON_LOOP,
-        "    keys = typed_keys(reader.spec, query.keys, scope)\n",
-        "    keys = typed_keys(reader.spec, query.keys, KeyScope())\n",
+        "    keys = typed_keys(reader.spec, lookup.keys, scope)\n",
+        "    keys = typed_keys(reader.spec, lookup.keys, KeyScope())\n",
         ON_LOOP_TESTS,
     ),
     Mutant(

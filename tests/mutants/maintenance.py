@@ -11,7 +11,7 @@ COMPACTION = ["tests/state_backends/test_compaction.py"]
 EXPIRY = ["tests/state_backends/test_expiry.py"]
 REBUILDS = ["tests/state_backends/repair/test_rebuilding.py"]
 REWINDS = ["tests/state_backends/repair/test_rewind.py"]
-AS_OF = ["tests/state_backends/reader/test_as_of.py"]
+AT_TXID = ["tests/state_backends/reader/test_at_txid.py"]
 
 MUTANTS = [
     Mutant(
@@ -33,7 +33,7 @@ MUTANTS = [
         POSTGRES,
         "        if not spec.changelog:\n            _shorten_reach(conn, page)\n",
         "",
-        AS_OF,
+        AT_TXID,
     ),
     Mutant(
         "maintenance/the-horizon-is-the-committed-batch",

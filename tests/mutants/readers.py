@@ -12,7 +12,7 @@ PINNED = "state_backends/reader/pinned.py"
 SCHEMA = "state_backends/schema/migrations/0001_initial.sql"
 
 READER = ["tests/state_backends/reader/test_reader.py"]
-AS_OF = ["tests/state_backends/reader/test_as_of.py"]
+AT_TXID = ["tests/state_backends/reader/test_at_txid.py"]
 LIVE = ["tests/state_backends/test_committed.py"]
 LOG = ["tests/state_backends/test_changelog.py"]
 CHANGES_TESTS = ["tests/state_backends/reader/test_changes.py"]
@@ -68,35 +68,35 @@ MUTANTS = [
         COMBINED,
         'live_sql("v", TTL, THEN)',
         'live_sql("v", TTL, NOW)',
-        AS_OF,
+        AT_TXID,
     ),
     Mutant(
         "readers/the-version-before-is-read-in-the-past",
         COMMITTED,
         'WHERE {same} AND t.txid <= p.committed_txid "\n        "ORDER BY t.txid DESC LIMIT 1)',
         'WHERE {same} AND t.txid < p.committed_txid "\n        "ORDER BY t.txid DESC LIMIT 1)',
-        AS_OF,
+        AT_TXID,
     ),
     Mutant(
         "readers/compaction-does-not-shorten-the-reach",
         COMMITTED,
         'return sql.SQL("greatest(s.oldest_txid, s.since_txid, p.first_txid)")',
         'return sql.SQL("greatest(s.since_txid, p.first_txid)")',
-        AS_OF,
+        AT_TXID,
     ),
     Mutant(
         "readers/a-version-that-a-revert-used-up-is-taken-for-a-new-key",
         COMMITTED,
         "coalesce(t.prev_txid, CASE WHEN p.retried_txid > t.txid THEN t.txid END)",
         "t.prev_txid",
-        AS_OF,
+        AT_TXID,
     ),
     Mutant(
         "readers/rows-without-txids-are-told-while-a-batch-is-open",
         COMMITTED,
         "coalesce(p.open_txid, p.newest_txid))",
         "p.newest_txid)",
-        AS_OF,
+        AT_TXID,
     ),
     Mutant(
         "readers/history-shows-an-open-batch",

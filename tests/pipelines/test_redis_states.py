@@ -138,9 +138,9 @@ def test_a_replay_of_a_failed_batch_counts_what_it_brings(workspace, client, mea
     assert lines_at(workspace) == (2, {"count": 2})
     if spec.changelog:
         keys = [(word,) for word in expected]
-        logged = Changelog(workspace.conn, spec).as_of(2, keys)
+        logged = Changelog(workspace.conn, spec).at_txid(2, keys)
         assert [change.value["count"] for change in logged] == list(expected.values())
-        assert Changelog(workspace.conn, spec).as_of(2, [("gnu",)]) == [None]
+        assert Changelog(workspace.conn, spec).at_txid(2, [("gnu",)]) == [None]
 
 
 def test_an_opaque_batch_that_was_committed_and_comes_again_counts_as_it_comes_this_time(workspace, client):

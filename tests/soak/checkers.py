@@ -192,8 +192,8 @@ class Checkers:
     def _asked(self) -> Seen:
         """Every account of both states, by REST."""
         assert self._services is not None
-        queries = [{"state": name, "keys": [list(key) for key in KEYS]} for name in state_names(self._pipeline)]
-        with self._services.request(self._services.web_url, "/api/v1/query", {"queries": queries}) as response:
+        lookups = [{"state": name, "keys": [list(key) for key in KEYS]} for name in state_names(self._pipeline)]
+        with self._services.request(self._services.web_url, "/api/v1/lookup", {"lookups": lookups}) as response:
             answer = json.load(response)
         return Seen(answer["txid"], *_left_over(*(part["results"] for part in answer["answers"])))
 

@@ -172,11 +172,11 @@ class TestAppendRows:
         assert versions(changelog, "007", upto=1) == [(1, 1)]
 
 
-class TestAsOf:
+class TestAtTxid:
     def versions(self, changelog, txid, *pages):
         return [
             change and (change.txid, change.value and change.value["n"])
-            for change in changelog.as_of(txid, [(page,) for page in pages])
+            for change in changelog.at_txid(txid, [(page,) for page in pages])
         ]
 
     def test_each_key_is_answered_in_the_order_asked(self, feed, changelog):
@@ -194,7 +194,7 @@ class TestAsOf:
         list(compact(conn, feed.specs[0], keep=timedelta()))
 
         with pytest.raises(OutOfReachError) as caught:
-            changelog.as_of(2, [("a",)])
+            changelog.at_txid(2, [("a",)])
 
         assert caught.value.oldest == 3
         assert self.versions(changelog, 3, "a") == [(3, 3)]
@@ -203,5 +203,5 @@ class TestAsOf:
         feed.apply(feed.begin(0), feed.specs[0], views(("a", 1)))
 
         with pytest.raises(NotCommittedError):
-            changelog.as_of(1, [("a",)])
+            changelog.at_txid(1, [("a",)])
         assert self.versions(changelog, 0, "a") == [None]

@@ -104,7 +104,7 @@ class TestChangelog:
 
 def found(conn, spec, txid):
     """Return what a reader as of a batch finds."""
-    return {entry["key"][0]: entry["value"]["n"] for entry in StateReader(conn, spec).page(as_of=txid).parsed()}
+    return {entry["key"][0]: entry["value"]["n"] for entry in StateReader(conn, spec).page(at_txid=txid).parsed()}
 
 
 class TestDeadEntries:

@@ -240,10 +240,10 @@ class Pipeline(RuleBasedStateMachine):
         for txid in range(max(self.txid - 1, 0), self.txid + 1):
             visits, sales = self.past[txid]
             with suppress(OutOfReachError) if txid < self.reach else nullcontext():
-                assert found(StateReader(self.eye, self.specs[0]).multi_get(KEYS, as_of=txid)) == visits
+                assert found(StateReader(self.eye, self.specs[0]).multi_get(KEYS, at_txid=txid)) == visits
             for key in KEYS:
                 with suppress(OutOfReachError):
-                    answered = found(StateReader(self.eye, self.specs[1]).multi_get([key], as_of=txid))
+                    answered = found(StateReader(self.eye, self.specs[1]).multi_get([key], at_txid=txid))
                     assert answered == ({key: sales[key]} if key in sales else {})
 
     @precondition(lambda self: not self.left_open)

@@ -69,7 +69,7 @@ def test_a_pipeline_that_was_killed_goes_on_and_a_key_is_looked_up(database_url,
     key = shell.type("create_api_key", "shop", "--scope", "read").split()[-1]
     with web_server(tmp_path, DATABASE_URL=database_url) as web:
         answer = httpx.post(
-            f"{web.url}/api/v1/states/revenue/query",
+            f"{web.url}/api/v1/states/revenue/lookup",
             json={"keys": [["tea"], ["coffee"]]},
             headers={"Authorization": f"Bearer {key}"},
         )

@@ -147,7 +147,7 @@ def answered(url: str, key: str, *keys: list[str]) -> Any:
     while True:
         try:
             answer = httpx.post(
-                f"{url}/api/v1/states/clicked/query", json={"keys": keys}, headers={"Authorization": f"Bearer {key}"}
+                f"{url}/api/v1/states/clicked/lookup", json={"keys": keys}, headers={"Authorization": f"Bearer {key}"}
             )
         except httpx.ConnectError:
             assert time.monotonic() < deadline

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long
 
 # At the address of a saved query.
 VERSIONS = ["", "/openapi", "/versions/1", "/versions/1/openapi"]
-OPENED = {f"/api/v1/queries{path}" for path in ["", *(f"/seen_query{each}" for each in VERSIONS)]}
+OPENED = {f"/api/v1/saved-queries{path}" for path in ["", *(f"/seen_query{each}" for each in VERSIONS)]}
 ELSEWHERE = "203.0.113.7"
 
 
@@ -79,7 +79,7 @@ class TestAKeyForOneSavedQuery:
 
         told = {path for path in paths() if is_api(path) and client.options(path).status_code < 400}
 
-        assert {path.split("/")[3].partition("?")[0] for path in told} == {"queries", "tokens"}
+        assert {path.split("/")[3].partition("?")[0] for path in told} == {"saved-queries", "tokens"}
 
     def test_a_key_that_reads_more_makes_tokens_for_it(self, world):
         key, _ = create_api_key("backend", ["issue_tokens", "read"], queries=["covert_query", "seen_query"])
@@ -95,7 +95,7 @@ class TestAKeyForOneSavedQuery:
         readers.clear_cache()
 
         for path in ("seen_query", "seen_query/openapi"):
-            response = key_client(queries=["seen_query"]).get(f"/api/v1/queries/{path}")
+            response = key_client(queries=["seen_query"]).get(f"/api/v1/saved-queries/{path}")
             assert (response.status_code, "covert" in text_of(response)) == (410, False)
 
 
@@ -116,16 +116,16 @@ def test_the_search_finds_what_a_key_without_a_scope_sees(world):
 READS = [
     "",
     "/entries",
-    "/entries?where=n>0&as_of=1",
+    "/entries?where=n>0&at_txid=1",
     "/entries?order_by=-n",
-    "/export.csv",
+    "/export?format=csv",
     "/history?key=[7]",
     "/series?key=[7]",
     "/keys?key=[7]",
     "/keys?key=[7]&min_txid=1000000&wait_ms=1",
-    "/keys/7",
+    "/keys?key=7",
 ]
-LOOKUPS = [{}, {"as_of": 1}, {"epoch": "another"}, {"min_txid": 1_000_000, "wait_ms": 1}]
+LOOKUPS = [{}, {"at_txid": 1}, {"epoch": "another"}, {"min_txid": 1_000_000, "wait_ms": 1}]
 
 
 def test_a_state_that_a_key_prefix_excludes_is_answered_as_one_that_does_not_exist(world):
@@ -137,8 +137,8 @@ def test_a_state_that_a_key_prefix_excludes_is_answered_as_one_that_does_not_exi
         asked = {path: client.get(f"/api/v1/states/{name}{path}") for path in READS}
         for more in LOOKUPS:
             alone, near = {"state": name, "keys": [[7]]}, {"state": SEEN.name, "keys": [["near", "a"]]}
-            bodies = {"query": {"keys": [[7]], **more}, "queries": {"queries": [near, alone], **more}}
-            for kind, path in (("query", f"/api/v1/states/{name}/query"), ("queries", "/api/v1/query")):
+            bodies = {"query": {"keys": [[7]], **more}, "queries": {"lookups": [near, alone], **more}}
+            for kind, path in (("query", f"/api/v1/states/{name}/lookup"), ("queries", "/api/v1/lookup")):
                 asked[f"{kind} {more}"] = client.post(path, bodies[kind], content_type="application/json")
         return {what: (answer.status_code, answer.json().get("detail", "")) for what, answer in asked.items()}
 

@@ -47,7 +47,7 @@ from tidegauge.client.errors import (
 from tidegauge.client.events import Batch, Event, OtherEvent, Pipelines, Ready, Reset, Snapshot, Tide
 from tidegauge.client.exports import Export, MissingFormatError
 from tidegauge.client.groups import Group, Groups
-from tidegauge.client.lookups import Query
+from tidegauge.client.lookups import Lookup
 from tidegauge.client.saved_queries import SavedAnswer, SavedQueryDocument
 from tidegauge.client.saved_query import SavedQuery
 from tidegauge.client.series import Series
@@ -81,6 +81,7 @@ __all__ = [
     "IncompleteExportError",
     "InvalidAnswerError",
     "InvalidArgumentError",
+    "Lookup",
     "MissingFormatError",
     "NoAnswerError",
     "NotCommittedError",
@@ -92,7 +93,6 @@ __all__ = [
     "PagesGoneError",
     "PipelineDocument",
     "Pipelines",
-    "Query",
     "RateLimitedError",
     "Ready",
     "RequestError",

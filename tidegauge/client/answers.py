@@ -29,7 +29,7 @@ class Combined:
 
 @dataclass(frozen=True)
 class Answer:
-    """Results of one state, one per key, in the order asked, all at batch `txid` of `epoch`, whose time is `as_of`.
+    """Results of one state, one per key, in the order asked, all at batch `txid` of `epoch` at `batch_time`.
 
     isolation: `uncommitted` if rows of an open batch may be among them. combined: set instead of the results. fed:
     False if the state or one of its measures is no longer fed.
@@ -38,7 +38,7 @@ class Answer:
     state: str
     epoch: str
     txid: int
-    as_of: datetime | None
+    batch_time: datetime | None
     isolation: str
     results: Sequence[Result] = ()
     combined: Combined | None = None
@@ -73,8 +73,8 @@ def answer_of(document: Mapping[str, Any], types: Types) -> Answer:
     if folded is not None:
         combined = Combined(folded["keys"], folded["missing"], folded["expired"], types.value(folded["value"]))
     return Answer(
-        document["state"], document["epoch"], document["txid"], timestamp(document["as_of"]), document["isolation"],
-        results, combined, document.get("fed", True), types,
+        document["state"], document["epoch"], document["txid"], timestamp(document["batch_time"]),
+        document["isolation"], results, combined, document.get("fed", True), types,
     )  # fmt: skip
 
 

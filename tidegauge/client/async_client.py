@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from tidegauge.client import documents, events, lookups, saved_queries, series
+from tidegauge.client import documents, events, saved_queries, series
 from tidegauge.client.alerts import AlertDocument, AlertPages
 from tidegauge.client.answers import Answer
 from tidegauge.client.async_saved_query import AsyncSavedQuery
@@ -20,10 +20,11 @@ from tidegauge.client.connection import ApiKey, Connection, http_options
 from tidegauge.client.documents import BatchDocument, PipelineDocument, Run, StateDocument
 from tidegauge.client.errors import InvalidArgumentError
 from tidegauge.client.events import Event, Feed
-from tidegauge.client.lookups import Query, When
+from tidegauge.client.lookups import Lookup, When, look_up_together
 from tidegauge.client.saved_queries import SavedQueryDocument
-from tidegauge.client.series import Series, Span, Time
+from tidegauge.client.series import Series, Span
 from tidegauge.client.tokens import AsyncRenew, Renewal, Token
+from tidegauge.client.values import Time
 
 
 class AsyncClient:
@@ -87,21 +88,22 @@ class AsyncClient:
         """version: None: the newest version that is published at the time of each call."""
         return AsyncSavedQuery(self, name, version)
 
-    async def query(
+    async def lookup(
         self,
-        queries: Sequence[Query],
+        lookups: Sequence[Lookup],
         *,
-        as_of: int | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
         min_txid: int | None = None,
         epoch: str | None = None,
         wait: float | None = None,
     ) -> list[Answer]:
-        """Look up keys of several states of one pipeline, all at one batch. Returns an answer per query.
+        """Look up keys of several states of one pipeline, all at one batch. Returns an answer per lookup.
 
-        as_of, min_txid, epoch, wait: as for `State.get_many`.
+        at_txid, at_time, min_txid, epoch, wait: as for `State.get_many`.
         """
-        when = When(as_of, min_txid, epoch, wait)
-        return await self._transport.run(lookups.look_up_together(self._call(wait), queries, when))
+        when = When(at_txid, min_txid, epoch, wait, at_time)
+        return await self._transport.run(look_up_together(self._call(wait), lookups, when))
 
     async def states(self) -> list[StateDocument]:
         return await self._transport.run(documents.states(self._call()))

@@ -10,8 +10,9 @@ from tidegauge.client.documents import Run, StateDocument
 from tidegauge.client.entries import PAGE_ENTRIES, Entry, History, Page, Range
 from tidegauge.client.exports import Export, Format
 from tidegauge.client.groups import Groups
-from tidegauge.client.lookups import Query, When
-from tidegauge.client.series import Series, Span, Time
+from tidegauge.client.lookups import Lookup, When
+from tidegauge.client.series import Series, Span
+from tidegauge.client.values import Time
 
 if TYPE_CHECKING:
     from tidegauge.client.async_client import AsyncClient
@@ -35,41 +36,45 @@ class AsyncState:
         key: Any,
         *,
         measures: Sequence[str] | None = None,
-        as_of: int | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
         min_txid: int | None = None,
         epoch: str | None = None,
         wait: float | None = None,
     ) -> Any:
         """Return the value of a key, by measure; None if it is missing or expired. Arguments as for `get_many`."""
-        query, when = Query(self.name, [key], measures), When(as_of, min_txid, epoch, wait)
-        return await self._client._transport.run(lookups.get(self._client._call(wait), query, when))
+        lookup, when = Lookup(self.name, [key], measures), When(at_txid, min_txid, epoch, wait, at_time)
+        return await self._client._transport.run(lookups.get(self._client._call(wait), lookup, when))
 
     async def get_many(
         self,
         keys: Sequence[Any],
         *,
         measures: Sequence[str] | None = None,
-        as_of: int | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
         min_txid: int | None = None,
         epoch: str | None = None,
         wait: float | None = None,
     ) -> Answer:
         """Look up any number of keys, all at one batch. Returns one result per key, in their order.
 
-        keys: tuples of key parts; with one key column, bare values. measures: their names; None: all. as_of: answer
-        with the values after this batch. min_txid: wait until this batch is committed. wait: for how many seconds; by
-        default as long as the server allows in one request. epoch: of the answer that as_of or min_txid is from.
+        keys: tuples of key parts; with one key column, bare values. measures: their names; None: all. at_txid: answer
+        with the values after this batch. at_time: instead, after the last batch whose time is not after this one, with
+        a zone. min_txid: wait until this batch is committed. wait: for how many seconds; by default as long as the
+        server allows in one request. epoch: of the answer that at_txid or min_txid is from.
         Raises NotReachedError, BatchGoneError, OtherEpochError, SnapshotLostError and other ClientErrors.
         """
-        query, when = Query(self.name, keys, measures), When(as_of, min_txid, epoch, wait)
-        return await self._client._transport.run(lookups.look_up(self._client._call(wait), query, when))
+        lookup, when = Lookup(self.name, keys, measures), When(at_txid, min_txid, epoch, wait, at_time)
+        return await self._client._transport.run(lookups.look_up(self._client._call(wait), lookup, when))
 
     async def combine(
         self,
         keys: Sequence[Any],
         *,
         measures: Sequence[str] | None = None,
-        as_of: int | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
         min_txid: int | None = None,
         epoch: str | None = None,
         wait: float | None = None,
@@ -78,8 +83,8 @@ class AsyncState:
 
         The number of keys is limited, because the server folds them in one request.
         """
-        query, when = Query(self.name, keys, measures, combine=True), When(as_of, min_txid, epoch, wait)
-        return await self._client._transport.run(lookups.combine(self._client._call(wait), query, when))
+        lookup, when = Lookup(self.name, keys, measures, combine=True), When(at_txid, min_txid, epoch, wait, at_time)
+        return await self._client._transport.run(lookups.combine(self._client._call(wait), lookup, when))
 
     async def entries(
         self,
@@ -91,7 +96,8 @@ class AsyncState:
         order_by: str | None = None,
         where: Sequence[str] = (),
         measures: Sequence[str] | None = None,
-        as_of: int | Literal["committed"] | None = None,
+        at_txid: int | Literal["committed"] | None = None,
+        at_time: Time | None = None,
         limit: int | None = None,
         page_size: int = PAGE_ENTRIES,
     ) -> AsyncIterator[Entry]:
@@ -99,14 +105,14 @@ class AsyncState:
 
         prefix: the first parts of the keys. start: the first key. stop: the key to end before. search: keys with a part
         that starts with this text. order_by: a measure, `-flights` for descending order; key order if None. where:
-        filters on values, such as `flights>1000`, all of which must hold. as_of: a batch, or `committed` for the batch
-        of the first page; None: each page in key order shows the batch committed then. limit: how many entries; None:
-        all. page_size: how many per request, up to 1,000.
+        filters on values, such as `flights>1000`, all of which must hold. at_txid: a batch, or `committed` for the
+        batch of the first page; None: each page in key order shows the batch committed then. at_time: a time instead.
+        limit: how many entries; None: all. page_size: how many per request, up to 1,000.
         Raises PagesGoneError if the batch that the pages show does not stay available.
         """
         async for page in self.pages(
             prefix=prefix, start=start, stop=stop, search=search, order_by=order_by, where=where, measures=measures,
-            as_of=as_of, limit=limit, page_size=page_size,
+            at_txid=at_txid, at_time=at_time, limit=limit, page_size=page_size,
         ):  # fmt: skip
             for entry in page:
                 yield entry
@@ -121,12 +127,13 @@ class AsyncState:
         order_by: str | None = None,
         where: Sequence[str] = (),
         measures: Sequence[str] | None = None,
-        as_of: int | Literal["committed"] | None = None,
+        at_txid: int | Literal["committed"] | None = None,
+        at_time: Time | None = None,
         limit: int | None = None,
         page_size: int = PAGE_ENTRIES,
     ) -> AsyncIterator[Page]:
         """Yield the entries of a range as pages, each with the batch that it shows. Arguments as for `entries`."""
-        wanted = Range(prefix, start, stop, measures, as_of, where)
+        wanted = Range(prefix, start, stop, measures, at_txid, where, at_time)
         pages = entries.pages(self.name, wanted, search, order_by, limit, page_size)
         while not pages.ended:
             yield await self._client._transport.run(pages.next(self._client._call()))
@@ -141,7 +148,8 @@ class AsyncState:
         order_by: str | None = None,
         where: Sequence[str] = (),
         measures: Sequence[str] | None = None,
-        as_of: int | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
         limit: int | None = None,
     ) -> Groups:
         """Fold the entries of a range into one for each value of the key columns `by`, as their aggregators do.
@@ -150,7 +158,7 @@ class AsyncState:
         how many groups, up to 1,000; 50 if None. Other arguments as for `entries`. The number of keys in the range is
         limited, because the server reads all of them.
         """
-        wanted = Range(prefix, start, stop, measures, as_of, where)
+        wanted = Range(prefix, start, stop, measures, at_txid, where, at_time)
         steps = groups.groups(self._client._call(), self.name, by, wanted, order_by, limit)
         return await self._client._transport.run(steps)
 
@@ -184,13 +192,14 @@ class AsyncState:
         stop: Any = None,
         where: Sequence[str] = (),
         measures: Sequence[str] | None = None,
-        as_of: int | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
         limit: int | None = None,
     ) -> Export:
         """Return all entries of a range, from one batch, as an Arrow stream.
 
         AsyncClient downloads it completely first; Client reads it while it arrives."""
-        wanted = Range(prefix, start, stop, measures, as_of, where)
+        wanted = Range(prefix, start, stop, measures, at_txid, where, at_time)
         steps = exports.opened(self._client._call(), self.name, wanted, limit, "arrow")
         return await self._client._transport.export(steps)
 
@@ -204,11 +213,12 @@ class AsyncState:
         stop: Any = None,
         where: Sequence[str] = (),
         measures: Sequence[str] | None = None,
-        as_of: int | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
         limit: int | None = None,
     ) -> int:
         """Write all entries of a range to a file, which appears once it is complete. Returns the entries' batch."""
-        wanted = Range(prefix, start, stop, measures, as_of, where)
+        wanted = Range(prefix, start, stop, measures, at_txid, where, at_time)
         steps = exports.opened(self._client._call(), self.name, wanted, limit, format)
         return await self._client._transport.export_to(steps, file)
 

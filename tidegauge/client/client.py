@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from tidegauge.client import documents, events, lookups, saved_queries, series
+from tidegauge.client import documents, events, saved_queries, series
 from tidegauge.client.alerts import AlertDocument, AlertPages
 from tidegauge.client.answers import Answer
 from tidegauge.client.calls import Call, Options, Server
@@ -13,13 +13,14 @@ from tidegauge.client.connection import ApiKey, Connection, http_options
 from tidegauge.client.documents import BatchDocument, PipelineDocument, Run, StateDocument
 from tidegauge.client.errors import InvalidArgumentError
 from tidegauge.client.events import Event, Feed
-from tidegauge.client.lookups import Query, When
+from tidegauge.client.lookups import Lookup, When, look_up_together
 from tidegauge.client.saved_queries import SavedQueryDocument
 from tidegauge.client.saved_query import SavedQuery
-from tidegauge.client.series import Series, Span, Time
+from tidegauge.client.series import Series, Span
 from tidegauge.client.state import State
 from tidegauge.client.tokens import Renew, Renewal, Token
 from tidegauge.client.transport import Transport
+from tidegauge.client.values import Time
 
 
 class Client:
@@ -83,21 +84,22 @@ class Client:
         """version: None: the newest version that is published at the time of each call."""
         return SavedQuery(self, name, version)
 
-    def query(
+    def lookup(
         self,
-        queries: Sequence[Query],
+        lookups: Sequence[Lookup],
         *,
-        as_of: int | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
         min_txid: int | None = None,
         epoch: str | None = None,
         wait: float | None = None,
     ) -> list[Answer]:
-        """Look up keys of several states of one pipeline, all at one batch. Returns an answer per query.
+        """Look up keys of several states of one pipeline, all at one batch. Returns an answer per lookup.
 
-        as_of, min_txid, epoch, wait: as for `State.get_many`.
+        at_txid, at_time, min_txid, epoch, wait: as for `State.get_many`.
         """
-        when = When(as_of, min_txid, epoch, wait)
-        return self._transport.run(lookups.look_up_together(self._call(wait), queries, when))
+        when = When(at_txid, min_txid, epoch, wait, at_time)
+        return self._transport.run(look_up_together(self._call(wait), lookups, when))
 
     def states(self) -> list[StateDocument]:
         return self._transport.run(documents.states(self._call()))

@@ -40,7 +40,7 @@ class StateDocument(TypedDict):
     bytes: int
     epoch: str
     txid: int
-    as_of: str | None
+    batch_time: str | None
     guarantee: str
     isolation: Literal["committed", "uncommitted"]
     fed: bool

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tidegauge.client.calls import Call, Request, Steps, in_json, path
 from tidegauge.client.lookups import names, types_of
 from tidegauge.client.paging import Paging
-from tidegauge.client.values import AS_IN_JSON, Key, Types, key_in_json, parsed, timestamp
+from tidegauge.client.values import AS_IN_JSON, Key, Time, Types, key_in_json, parsed, timestamp, to_json
 
 PAGE_ENTRIES = 1_000
 
@@ -18,15 +18,16 @@ class Range:
     """The part of a state's entries to read.
 
     prefix: the first parts of their keys. start: the first key. stop: the key to end before. For both, the first parts
-    of a key are enough. where: filters on values, all of which must hold.
+    of a key are enough. where: filters on values, all of which must hold. at_time: instead of at_txid, the time of it.
     """
 
     prefix: Any = None
     start: Any = None
     stop: Any = None
     measures: Sequence[str] | None = None
-    as_of: int | Literal["committed"] | None = None
+    at_txid: int | Literal["committed"] | None = None
     where: Sequence[str] = ()
+    at_time: Time | None = None
 
     def parameters(self) -> dict[str, str | list[str]]:
         bounds = {"prefix": self.prefix, "from": self.start, "to": self.stop}
@@ -37,7 +38,8 @@ class Range:
         asked |= {"where": where} if where else {}
         measures = names(self.measures)
         asked |= {} if measures is None else {"measures": ",".join(measures)}
-        return asked | ({} if self.as_of is None else {"as_of": str(self.as_of)})
+        asked |= {} if self.at_time is None else {"at_time": to_json(self.at_time)}
+        return asked | ({} if self.at_txid is None else {"at_txid": str(self.at_txid)})
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Page:
     entries: Sequence[Entry]
     epoch: str
     txid: int
-    as_of: datetime | None
+    batch_time: datetime | None
     isolation: str
     complete: bool
     next: str | None
@@ -156,7 +158,7 @@ def read_of_state(call: Call, state: str, what: str, asked: Mapping[str, str | l
 def page_of(document: Mapping[str, Any], types: Types) -> Page:
     entries = [_entry(row, types) for row in document["entries"]]
     return Page(
-        entries, document["epoch"], document["txid"], timestamp(document["as_of"]), document["isolation"],
+        entries, document["epoch"], document["txid"], timestamp(document["batch_time"]), document["isolation"],
         document["complete"], document.get("next"), types,
     )  # fmt: skip
 

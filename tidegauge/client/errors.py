@@ -80,7 +80,7 @@ class ConflictError(ApiError):
 
 
 class NotCommittedError(ConflictError):
-    """The batch of `as_of` is not committed yet: wait for it with `min_txid`."""
+    """The batch of `at_txid` is not committed yet: wait for it with `min_txid`."""
 
 
 class OtherEpochError(ConflictError):
@@ -92,7 +92,7 @@ class GoneError(ApiError):
 
 
 class BatchGoneError(GoneError):
-    """The batch of `as_of` is no longer available; `problem["oldest_txid"]` is the oldest one that is."""
+    """The batch of `at_txid` is no longer available; `problem["oldest_txid"]` is the oldest one that is."""
 
 
 class PagesGoneError(GoneError):

@@ -43,7 +43,7 @@ class OfState(Event):
     state: str
     epoch: str
     txid: int
-    as_of: datetime | None
+    batch_time: datetime | None
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def _event(message: Message, data: Mapping[str, Any], types: Types) -> Event:
 
 
 def _of_state(message: Message, data: Mapping[str, Any]) -> tuple[str, str, str, int, datetime | None]:
-    return message.id, data["state"], data["epoch"], data["txid"], timestamp(data.get("as_of"))
+    return message.id, data["state"], data["epoch"], data["txid"], timestamp(data.get("batch_time"))
 
 
 def _results(rows: Sequence[Mapping[str, Any]], types: Types) -> list[Result]:

@@ -102,8 +102,8 @@ class Content(io.RawIOBase):
 
 def opened(call: Call, state: str, wanted: Range, limit: int | None, format: Format) -> Steps[Opened]:
     """Begin an export. It fails if no byte arrives within the timeout of the options."""
-    asked = wanted.parameters() | ({} if limit is None else {"limit": str(limit)})
-    request = Request("GET", path("states", state, f"export.{format}"), asked, media_type=MEDIA_TYPES[format])
+    asked = wanted.parameters() | {"format": format} | ({} if limit is None else {"limit": str(limit)})
+    request = Request("GET", path("states", state, "export"), asked, media_type=MEDIA_TYPES[format])
     return (yield from call.open(request, call.options.timeout))
 
 

@@ -22,7 +22,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups by the key columns `by`, all at batch `txid` of `epoch`, whose time is `as_of`.
+    """Groups by the key columns `by`, all at batch `txid` of `epoch`, whose time is `batch_time`.
 
     complete: False if there are more groups than were asked for.
     """
@@ -32,7 +32,7 @@ class Groups:
     complete: bool
     epoch: str
     txid: int
-    as_of: datetime | None
+    batch_time: datetime | None
     isolation: str
     types: Types = field(default=AS_IN_JSON, repr=False, compare=False)
 
@@ -60,6 +60,6 @@ def groups(
 def _groups_of(document: Mapping[str, Any], types: Types) -> Groups:
     groups = [Group(types.key(row["key"]), row["keys"], types.value(row["value"])) for row in document["groups"]]
     return Groups(
-        document["by"], groups, document["complete"], document["epoch"], document["txid"], timestamp(document["as_of"]),
-        document["isolation"], types,
+        document["by"], groups, document["complete"], document["epoch"], document["txid"],
+        timestamp(document["batch_time"]), document["isolation"], types,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from tidegauge.client.errors import (
     Response,
     SnapshotLostError,
 )
-from tidegauge.client.values import AS_IN_JSON, Types, key_in_json, parsed
+from tidegauge.client.values import AS_IN_JSON, Time, Types, key_in_json, parsed, to_json
 
 # The server limits how long it waits for a batch, so a longer wait takes several requests.
 WAIT_SECONDS = 1.0
@@ -32,19 +32,21 @@ OUT_OF_REACH = (BatchGoneError, NotCommittedError, OtherEpochError, SnapshotLost
 
 @dataclass(frozen=True)
 class When:
-    """as_of: answer with the values after this batch. min_txid: wait for this batch. epoch: the epoch of both.
+    """at_txid: answer with the values after this batch. min_txid: wait for this batch. epoch: the epoch of both.
 
-    wait: seconds to wait for min_txid; None: one request, for as long as the server allows.
+    at_time: instead of at_txid, the last batch whose time is not after this one. wait: seconds to wait for min_txid;
+    None: one request, for as long as the server allows.
     """
 
-    as_of: int | None = None
+    at_txid: int | None = None
     min_txid: int | None = None
     epoch: str | None = None
     wait: float | None = None
+    at_time: Time | None = None
 
 
 @dataclass(frozen=True)
-class Query:
+class Lookup:
     """The keys to read of one state. combine: fold the values of all keys into one."""
 
     state: str
@@ -57,32 +59,32 @@ class Query:
         return {name: value for name, value in asked.items() if value is not None}
 
 
-def get(call: Call, query: Query, when: When) -> Steps[Any]:
-    """Return the value of the query's only key; None unless found."""
-    return (yield from look_up(call, query, when)).results[0].value
+def get(call: Call, lookup: Lookup, when: When) -> Steps[Any]:
+    """Return the value of its only key; None unless found."""
+    return (yield from look_up(call, lookup, when)).results[0].value
 
 
-def combine(call: Call, query: Query, when: When) -> Steps[Combined]:
-    answer = yield from look_up(call, query, when)
+def combine(call: Call, lookup: Lookup, when: When) -> Steps[Combined]:
+    answer = yield from look_up(call, lookup, when)
     assert answer.combined is not None
     return answer.combined
 
 
-def look_up(call: Call, query: Query, when: When) -> Steps[Answer]:
+def look_up(call: Call, lookup: Lookup, when: When) -> Steps[Answer]:
     """Return the answer of one state. Raises ApiError, SnapshotLostError."""
-    [answer] = yield from look_up_together(call, [query], when)
+    [answer] = yield from look_up_together(call, [lookup], when)
     return answer
 
 
-def look_up_together(call: Call, queries: Sequence[Query], when: When) -> Steps[list[Answer]]:
-    """Return an answer per query, all at one batch."""
-    keys = [[key_in_json(key) for key in query.keys] for query in queries]
+def look_up_together(call: Call, lookups: Sequence[Lookup], when: When) -> Steps[list[Answer]]:
+    """Return an answer per lookup, all at one batch."""
+    keys = [[key_in_json(key) for key in lookup.keys] for lookup in lookups]
     while True:
         limit = call.server.max_keys
         try:
-            if sum(map(len, keys)) <= limit or any(query.combine for query in queries):
-                return (yield from _at_once(call, queries, keys, when))
-            return (yield from _in_chunks(call, queries, keys, when))
+            if sum(map(len, keys)) <= limit or any(lookup.combine for lookup in lookups):
+                return (yield from _at_once(call, lookups, keys, when))
+            return (yield from _in_chunks(call, lookups, keys, when))
         except RequestError as error:
             # The error names the server's own limit, which may be lower than the default.
             call.server.max_keys = int(error.problem.get("max_keys") or limit)
@@ -90,51 +92,51 @@ def look_up_together(call: Call, queries: Sequence[Query], when: When) -> Steps[
                 raise
 
 
-def _at_once(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
-    bodies = [query.body(each) for query, each in zip(queries, keys, strict=True)]
-    if len(queries) == 1:
-        response = yield from _waiting(call, path("states", queries[0].state, "query"), bodies[0], when)
+def _at_once(call: Call, lookups: Sequence[Lookup], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
+    bodies = [lookup.body(each) for lookup, each in zip(lookups, keys, strict=True)]
+    if len(lookups) == 1:
+        response = yield from _waiting(call, path("states", lookups[0].state, "lookup"), bodies[0], when)
     else:
-        named = [{"state": query.state} | body for query, body in zip(queries, bodies, strict=True)]
-        response = yield from _waiting(call, path("query"), {"queries": named}, when)
-    return (yield from _answers(call, queries, response))
+        named = [{"state": lookup.state} | body for lookup, body in zip(lookups, bodies, strict=True)]
+        response = yield from _waiting(call, path("lookup"), {"lookups": named}, when)
+    return (yield from _answers(call, lookups, response))
 
 
-def _answers(call: Call, queries: Sequence[Query], response: Response) -> Steps[list[Answer]]:
-    parts = yield from typed_parts(call, [query.state for query in queries], response)
+def _answers(call: Call, lookups: Sequence[Lookup], response: Response) -> Steps[list[Answer]]:
+    parts = yield from typed_parts(call, [lookup.state for lookup in lookups], response)
     return [answer_of(part, types) for part, types in parts]
 
 
-def _in_chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
+def _in_chunks(call: Call, lookups: Sequence[Lookup], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
     try:
-        return (yield from _chunks(call, queries, keys, when))
+        return (yield from _chunks(call, lookups, keys, when))
     except OUT_OF_REACH:
-        if when.as_of is not None:
+        if when.at_txid is not None or when.at_time is not None:
             raise
     try:
-        return (yield from _chunks(call, queries, keys, when))
+        return (yield from _chunks(call, lookups, keys, when))
     except OUT_OF_REACH as error:
         raise SnapshotLostError(
-            f"{sum(map(len, keys))} keys of {_names_of(queries)} were asked for, {call.server.max_keys} at a time, but "
+            f"{sum(map(len, keys))} keys of {_names_of(lookups)} were asked for, {call.server.max_keys} at a time, but "
             f"twice their batch did not stay available ({error}); ask for fewer, or let the state keep a changelog"
         ) from error
 
 
-def _chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
+def _chunks(call: Call, lookups: Sequence[Lookup], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
     """Look up in chunks. Raises SnapshotLostError if the batch is replayed meanwhile, and what a request raises."""
     size, answers = call.server.max_keys, []
-    starts = yield from _at_once(call, queries, [[] for _ in queries], when)
-    pinned = When(as_of=starts[0].txid, epoch=starts[0].epoch)
-    tag = (yield from _empty(call, queries[0].state, pinned)).headers.get("etag", "")
-    for query, asked, start in zip(queries, keys, starts, strict=True):
+    starts = yield from _at_once(call, lookups, [[] for _ in lookups], when)
+    pinned = When(at_txid=starts[0].txid, epoch=starts[0].epoch)
+    tag = (yield from _empty(call, lookups[0].state, pinned)).headers.get("etag", "")
+    for lookup, asked, start in zip(lookups, keys, starts, strict=True):
         found: list[Result] = []
         for first in range(0, len(asked), size):
-            [answer] = yield from _at_once(call, [query], [asked[first : first + size]], pinned)
+            [answer] = yield from _at_once(call, [lookup], [asked[first : first + size]], pinned)
             found += answer.results
         answers.append(replace(start, results=found))
-    if (yield from _empty(call, queries[0].state, pinned, tag)).status != UNCHANGED:
+    if (yield from _empty(call, lookups[0].state, pinned, tag)).status != UNCHANGED:
         raise SnapshotLostError(
-            f"batch {pinned.as_of} of {_names_of(queries)} was replayed during the lookup; ask again"
+            f"batch {pinned.at_txid} of {_names_of(lookups)} was replayed during the lookup; ask again"
         )
     return answers
 
@@ -142,14 +144,14 @@ def _chunks(call: Call, queries: Sequence[Query], keys: Sequence[list[Any]], whe
 def _empty(call: Call, state: str, when: When, tag: str = "") -> Steps[Response]:
     """Send a lookup without keys, whose answer has the ETag of the batch."""
     headers = {"If-None-Match": tag} if tag else {}
-    return (yield from _waiting(call, path("states", state, "query"), {"keys": []}, when, headers))
+    return (yield from _waiting(call, path("states", state, "lookup"), {"keys": []}, when, headers))
 
 
 def _waiting(
     call: Call, where: str, body: Mapping[str, Any], when: When, headers: Mapping[str, str] | None = None
 ) -> Steps[Response]:
     """Send a lookup, and repeat it until `min_txid` is committed or `wait` is over."""
-    asked = {"as_of": when.as_of, "min_txid": when.min_txid, "epoch": when.epoch}
+    asked = {"at_txid": when.at_txid, "at_time": to_json(when.at_time), "min_txid": when.min_txid, "epoch": when.epoch}
     body = {**body, **{name: value for name, value in asked.items() if value is not None}}
     ends = None if when.wait is None else clock() + when.wait
     while True:
@@ -192,5 +194,5 @@ def names(measures: Sequence[str] | None) -> list[str] | None:
     return None if measures is None else [measures] if isinstance(measures, str) else list(measures)
 
 
-def _names_of(queries: Sequence[Query]) -> str:
-    return ", ".join(repr(query.state) for query in queries)
+def _names_of(lookups: Sequence[Lookup]) -> str:
+    return ", ".join(repr(lookup.state) for lookup in lookups)

@@ -10,7 +10,7 @@ from tidegauge.client.calls import Call, Request, Steps, in_json, path
 from tidegauge.client.entries import Page, page_of
 from tidegauge.client.errors import InvalidArgumentError
 from tidegauge.client.lookups import typed_parts
-from tidegauge.client.values import parsed, timestamp, to_json
+from tidegauge.client.values import Time, parsed, timestamp, to_json
 
 Parameters = Mapping[str, Any]
 
@@ -39,7 +39,7 @@ class SavedQueryDocument(TypedDict):
 
 @dataclass(frozen=True)
 class SavedAnswer:
-    """The result of a saved query, all at batch `txid` of `epoch`, whose time is `as_of`.
+    """The result of a saved query, all at batch `txid` of `epoch`, whose time is `batch_time`.
 
     answers: one per read of the query, in order: an `Answer` of keys, or a `Page` of entries.
     """
@@ -48,21 +48,21 @@ class SavedAnswer:
     version: int
     epoch: str
     txid: int
-    as_of: datetime | None
+    batch_time: datetime | None
     answers: Sequence[Answer | Page]
 
 
 class SavedPages:
     """The pages of a saved query with one read, in order."""
 
-    def __init__(self, name: str, version: int | None, parameters: Parameters | None, as_of: int | None) -> None:
+    def __init__(self, name: str, version: int | None, parameters: Parameters | None, at: Mapping[str, str]) -> None:
         self._name, self._version = name, version
         self._parameters = parameters
-        self._more = _as_of(as_of)
+        self._more = at
         self.ended = False
 
     def next(self, call: Call) -> Steps[Answer | Page]:
-        found = yield from _answered(call, self._name, self._version, self._parameters, self._more)
+        found = yield from run(call, self._name, self._version, self._parameters, self._more)
         if len(found.answers) != 1:
             raise InvalidArgumentError(
                 f"query {self._name!r} has {len(found.answers)} reads, each with an answer of its own; use run()"
@@ -81,7 +81,9 @@ class SavedPages:
 
 
 def saved_queries(call: Call) -> Steps[list[SavedQueryDocument]]:
-    return cast("list[SavedQueryDocument]", (yield from call.json(Request("GET", path("queries"))))["queries"])
+    return cast(
+        "list[SavedQueryDocument]", (yield from call.json(Request("GET", path("saved-queries"))))["saved_queries"]
+    )
 
 
 def openapi(call: Call, name: str, version: int | None) -> Steps[dict[str, Any]]:
@@ -90,35 +92,33 @@ def openapi(call: Call, name: str, version: int | None) -> Steps[dict[str, Any]]
 
 
 def run(
-    call: Call, name: str, version: int | None, parameters: Parameters | None, as_of: int | None
-) -> Steps[SavedAnswer]:
-    return (yield from _answered(call, name, version, parameters, _as_of(as_of)))
-
-
-def _answered(
     call: Call, name: str, version: int | None, parameters: Parameters | None, more: Mapping[str, str]
 ) -> Steps[SavedAnswer]:
+    """Run a query. more: which batch it is to be answered at, or the cursor of a page."""
     asked = {each: _texts(value) for each, value in (parameters or {}).items() if value is not None}
-    if reserved := asked.keys() & {"as_of", "cursor"}:
+    if reserved := asked.keys() & {"at_time", "at_txid", "cursor"}:
         raise InvalidArgumentError(
-            f"{min(reserved)!r} cannot be a parameter of a saved query; pass as_of as a separate argument"
+            f"{min(reserved)!r} cannot be a parameter of a saved query; pass at_txid and at_time as separate arguments"
         )
     response = yield from call.ask(Request("GET", _address(name, version), {**asked, **more}))
     document = parsed(response.content)
     parts = yield from typed_parts(call, [each["state"] for each in document["answers"]], response)
     answers = [page_of(part, types) if "entries" in part else answer_of(part, types) for part, types in parts]
     return SavedAnswer(
-        document["query"], document["version"], document["epoch"], document["txid"], timestamp(document["as_of"]),
+        document["query"], document["version"], document["epoch"], document["txid"], timestamp(document["batch_time"]),
         answers,
     )  # fmt: skip
 
 
 def _address(name: str, version: int | None) -> str:
-    return path("queries", name) if version is None else path("queries", name, "versions", version)
+    return path("saved-queries", name) if version is None else path("saved-queries", name, "versions", version)
 
 
-def _as_of(as_of: int | None) -> dict[str, str]:
-    return {} if as_of is None else {"as_of": str(as_of)}
+def batch(at_txid: int | None, at_time: Time | None) -> dict[str, str]:
+    """Return the parameters that name a batch."""
+    return {
+        name: str(to_json(value)) for name, value in (("at_txid", at_txid), ("at_time", at_time)) if value is not None
+    }
 
 
 def _texts(value: Any) -> str | list[str]:

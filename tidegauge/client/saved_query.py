@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tidegauge.client import saved_queries
 from tidegauge.client.entries import Entry, Page
 from tidegauge.client.saved_queries import Parameters, SavedAnswer, SavedPages
+from tidegauge.client.values import Time
 
 if TYPE_CHECKING:
     from tidegauge.client.client import Client
@@ -27,28 +28,38 @@ class SavedQuery:
     def __repr__(self) -> str:
         return f"{self._client!r}.saved_query({self.name!r}, version={self.version!r})"
 
-    def run(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> SavedAnswer:
-        """Return the answers of all reads, at one batch; for entries the first page. as_of: the batch, None: newest."""
-        steps = saved_queries.run(self._client._call(), self.name, self.version, parameters, as_of)
+    def run(
+        self, parameters: Parameters | None = None, *, at_txid: int | None = None, at_time: Time | None = None
+    ) -> SavedAnswer:
+        """Return the answers of all reads, at one batch; for entries the first page. at_txid, at_time: a batch."""
+        steps = saved_queries.run(
+            self._client._call(), self.name, self.version, parameters, saved_queries.batch(at_txid, at_time)
+        )
         return self._client._transport.run(steps)
 
-    def pages(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> Iterator[Page]:
+    def pages(
+        self, parameters: Parameters | None = None, *, at_txid: int | None = None, at_time: Time | None = None
+    ) -> Iterator[Page]:
         """Yield the pages of a query whose only read is of entries. Raises InvalidArgumentError for other queries."""
-        pages = SavedPages(self.name, self.version, parameters, as_of)
+        pages = SavedPages(self.name, self.version, parameters, saved_queries.batch(at_txid, at_time))
         while not pages.ended:
             yield self._client._transport.run(pages.next_entries(self._client._call()))
 
-    def entries(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> Iterator[Entry]:
+    def entries(
+        self, parameters: Parameters | None = None, *, at_txid: int | None = None, at_time: Time | None = None
+    ) -> Iterator[Entry]:
         """Yield the entries, and request the next page when it is needed."""
-        for page in self.pages(parameters, as_of=as_of):
+        for page in self.pages(parameters, at_txid=at_txid, at_time=at_time):
             yield from page
 
-    def table(self, parameters: Parameters | None = None, *, as_of: int | None = None) -> list[dict[str, Any]]:
+    def table(
+        self, parameters: Parameters | None = None, *, at_txid: int | None = None, at_time: Time | None = None
+    ) -> list[dict[str, Any]]:
         """Return all rows of a query with one read, over all pages, each a dict by column.
 
         `pandas.DataFrame`, `polars.DataFrame` and `pyarrow.Table.from_pylist` take them.
         """
-        pages, rows = SavedPages(self.name, self.version, parameters, as_of), []
+        pages, rows = SavedPages(self.name, self.version, parameters, saved_queries.batch(at_txid, at_time)), []
         while not pages.ended:
             rows += (self._client._transport.run(pages.next(self._client._call()))).table()
         return rows

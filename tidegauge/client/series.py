@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from tidegauge.client.calls import Call, Request, Steps, in_json, path
 from tidegauge.client.lookups import names
-from tidegauge.client.values import key_in_json, to_json
-
-Time = datetime | str
+from tidegauge.client.values import Time, key_in_json, to_json
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def of_key(call: Call, state: str, key: Any, measures: Sequence[str] | None, spa
 
 def _series_of(document: Mapping[str, Any]) -> Series:
     return Series(
-        [datetime.fromtimestamp(seconds, UTC) for seconds in document["times"]], document["series"],
+        [datetime.fromisoformat(time) for time in document["times"]], document["series"],
         datetime.fromisoformat(document["from"]), datetime.fromisoformat(document["to"]), document["step_seconds"],
         document["epoch"], document["txid"], document.get("phases", {}), document.get("txids", ()),
     )  # fmt: skip

@@ -16,6 +16,8 @@ from uuid import UUID
 from tidegauge.client.errors import InvalidAnswerError, InvalidArgumentError
 
 Key = tuple[Any, ...]
+# With an offset; text in ISO 8601.
+Time = datetime | str
 
 # The members of an answer that list values, each with its key.
 ROWS = ("results", "changes", "entries", "versions", "groups")

@@ -59,7 +59,7 @@ class AnswerSerializer(OfState):
 class BatchOfAnswer(serializers.Serializer):
     epoch = serializers.CharField(allow_blank=True, help_text=EPOCH)
     txid = BatchNumber(help_text="the batch that everything here belongs to; 0 before the first")
-    as_of = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
+    batch_time = serializers.DateTimeField(allow_null=True, help_text="the time of that batch")
 
 
 @extend_schema_serializer(component_name="StateAnswer")
@@ -69,7 +69,7 @@ class StateAnswerSerializer(BatchOfAnswer, AnswerSerializer):
 
 @extend_schema_serializer(component_name="Answers")
 class AnswersSerializer(BatchOfAnswer):
-    answers = AnswerSerializer(many=True, help_text="one per query, in the order asked")
+    answers = AnswerSerializer(many=True, help_text="one per lookup, in the order asked")
 
 
 class KeyAnswerSerializer(BatchOfAnswer, OfState):

@@ -1,12 +1,11 @@
 """What the views of all calls share: the check of parameters, ETags, who the caller is, the header of a next page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpResponse, HttpResponseBase
-from drf_spectacular.types import OpenApiTypes
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -54,16 +53,33 @@ class ApiView(AllowedMethods):
 
 
 class FileView(ApiView):
-    """Streams a file; a subclass sets its format."""
+    """Streams a file in one of its formats: that of the parameter `format`, for links, or else of the header Accept."""
 
-    file_format = ""
-    content = OpenApiTypes.STR
+    formats: Sequence[str] = ()
+
+    @property
+    def default_response_headers(self) -> dict[str, str]:
+        # DRF adds it only where the class itself lists several renderers.
+        return super().default_response_headers | {"Vary": "Accept"}
 
     def get_renderers(self) -> list[BaseRenderer]:
-        # Only for content negotiation, because files are streamed.
-        renderer = BaseRenderer()
-        renderer.format, renderer.media_type = self.file_format, FORMATS[self.file_format].media_type
-        return [renderer]
+        return [_renderer(name) for name in self.formats]
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        asked = request.query_params.get("format")
+        if not asked:
+            return super().perform_content_negotiation(request, force)
+        renderers = self.get_renderers()
+        # An unknown format is refused with the other parameters.
+        chosen = next((each for each in renderers if each.format == asked), renderers[0])
+        return chosen, chosen.media_type
+
+
+def _renderer(name: str) -> BaseRenderer:
+    """Return what stands for a format in content negotiation; files are streamed, not rendered."""
+    renderer = BaseRenderer()
+    renderer.format, renderer.media_type = name, FORMATS[name].media_type
+    return renderer
 
 
 def link_to_next(request: Request, cursor: str | None) -> dict[str, str]:

@@ -6,8 +6,10 @@ checks. `@call` adds what no code says. Nothing here runs when a request is answ
 """
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from string import Template
 from typing import Any, TypeVar
 
@@ -19,6 +21,9 @@ from rest_framework import serializers
 from tidegauge.webapp.api.export import FORMATS
 from tidegauge.webapp.api.openapi import CONDITIONAL, OF_BODIES, UNCHANGED, problems
 from tidegauge.webapp.api.requests import RequestSerializer
+
+# Answers of a server, by operation; `@call` has those of lookups, which show more than one case.
+EXAMPLES: Mapping[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -66,8 +71,8 @@ def asked(name: str, body: dict[str, Any]) -> OpenApiExample:
     return OpenApiExample(name, body, request_only=True)
 
 
-def answered(name: str, body: dict[str, Any]) -> OpenApiExample:
-    return OpenApiExample(name, body, response_only=True, status_codes=["200"], media_type="application/json")
+def answered(name: str, body: Any, status: int = 200, media_type: str = "application/json") -> OpenApiExample:
+    return OpenApiExample(name, body, response_only=True, status_codes=[str(status)], media_type=media_type)
 
 
 class CallSchema(AutoSchema):
@@ -89,7 +94,7 @@ class CallSchema(AutoSchema):
 
     @property
     def _is_file(self) -> bool:
-        return bool(getattr(self.view, "file_format", ""))
+        return bool(getattr(self.view, "formats", ()))
 
     @property
     def _is_conditional(self) -> bool:
@@ -138,12 +143,16 @@ class CallSchema(AutoSchema):
         call = self._call
         answer: dict[Any, Any] = {call.status: OpenApiResponse(call.answer, call.says)}
         if self._is_file:
-            media_type = FORMATS[self._call_view.file_format].media_type
-            answer = {(call.status, media_type): OpenApiResponse(self._call_view.content, call.says)}
+            formats = [FORMATS[name] for name in self._call_view.formats]
+            answer = {(call.status, each.media_type): OpenApiResponse(each.content, call.says) for each in formats}
         unchanged = UNCHANGED if self._is_conditional else {}
         named = (404,) if "{" in self.path else ()
         of_body = OF_BODIES if call.body else ()
         return answer | problems({*call.errors, *named, *of_body}, call.instead or {}) | unchanged
 
     def get_examples(self) -> list[OpenApiExample]:
-        return list(self._call.examples)
+        recorded = EXAMPLES.get(self.get_operation_id())
+        if recorded is None:
+            return list(self._call.examples)
+        media_type = FORMATS[self._call_view.formats[0]].media_type if self._is_file else "application/json"
+        return [*self._call.examples, answered("an answer", recorded, self._call.status, media_type)]

@@ -2,12 +2,13 @@
 
 In key order each page shows the batch that is committed at that time: a key is on one page only, and later pages show
 what was committed meanwhile. Sorted by a measure that would repeat or skip keys, because values change; so all pages
-show the batch of the first one, as they do where `as_of` is given.
+show the batch of the first one, as they do where `at_txid` is given.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from rest_framework.exceptions import APIException, ParseError
 from tidegauge.state_backends import Snapshot, StateSpec
 from tidegauge.state_backends.errors import NotCommittedError, OutOfReachError
 from tidegauge.state_backends.reader.filters import Filter
+from tidegauge.state_backends.reader.pinned import txid_at
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.types import KEY_TYPES
@@ -26,6 +28,7 @@ from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.fields import COMMITTED
 from tidegauge.webapp.api.lookups import read
 from tidegauge.webapp.api.rendering import parse_json
+from tidegauge.webapp.api.requests import check_moment
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.core.pools import SEARCH_CURSOR
 
@@ -37,7 +40,8 @@ FIELDS_OF = {
     "to": ["stop"],
     "search": ["search"],
     "order_by": ["order_by", "descending"],
-    "as_of": ["as_of"],
+    "at_txid": ["at_txid"],
+    "at_time": ["at_time"],
     "measures": ["measures"],
     "where": ["where"],
 }
@@ -61,8 +65,8 @@ class PagesGoneError(APIException):
 class EntriesQuery:
     """prefix, start, stop: leading key parts, as JSON has them. order_by: a measure; None means in key order.
 
-    measures: None means all. as_of: a batch, COMMITTED for the one of the first page, None for each page's own. where:
-    conditions, as text.
+    measures: None means all. at_txid: a batch, COMMITTED for the one of the first page, None for each page's own.
+    at_time: text; the first page puts the batch of that time into at_txid. where: conditions, as text.
     """
 
     prefix: list[Any] | str = ""
@@ -72,13 +76,15 @@ class EntriesQuery:
     order_by: str | None = None
     descending: bool = False
     measures: list[str] | None = None
-    as_of: int | str | None = None
+    at_txid: int | str | None = None
+    at_time: str | None = None
     where: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> "EntriesQuery":
         """asked: what `EntriesParameters` read."""
-        order_by = asked.get("order_by", "")
+        order_by, at_time = asked.get("order_by", ""), asked.get("at_time")
+        check_moment(asked)
         return cls(
             prefix=asked.get("prefix", ""),
             start=asked.get("from", ""),
@@ -87,14 +93,21 @@ class EntriesQuery:
             order_by=order_by.removeprefix("-") or None,
             descending=order_by.startswith("-"),
             measures=asked.get("measures"),
-            as_of=asked.get("as_of"),
+            at_txid=asked.get("at_txid"),
+            at_time=None if at_time is None else at_time.isoformat(),
             where=asked.get("where", []),
         )
 
     @property
     def batch(self) -> int | None:
         """The number of the batch requested; None stands for the committed one."""
-        return self.as_of if isinstance(self.as_of, int) else None
+        return self.at_txid if isinstance(self.at_txid, int) else None
+
+    def with_batch(self, conn: psycopg.Connection, state: str) -> "EntriesQuery":
+        """Return the query with the batch of `at_time`. Raises OutOfReachError, NotCommittedError on a replica."""
+        if self.at_time is None or self.at_txid is not None:
+            return self
+        return replace(self, at_txid=txid_at(conn, state, datetime.fromisoformat(self.at_time)))
 
     @property
     def is_search(self) -> bool:
@@ -103,13 +116,16 @@ class EntriesQuery:
 
     @property
     def is_pinned(self) -> bool:
-        return self.order_by is not None or self.as_of == COMMITTED
+        return self.order_by is not None or self.at_txid == COMMITTED
 
     def bounds(self, spec: StateSpec, scope: KeyScope) -> dict[str, Any]:
         """Return range and filters as a reader takes them. Raises KeyShapeError, OutsideError, FilterError."""
         prefix = scope.check_prefix(spec, parts_of(self.prefix, spec))
         start, stop = parts_of(self.start, spec), parts_of(self.stop, spec)
         return {"prefix": prefix, "start": start, "stop": stop, "where": [Filter.parse(text) for text in self.where]}
+
+
+KEPT = {each.name for each in fields(EntriesQuery)}
 
 
 @dataclass(frozen=True)
@@ -145,7 +161,7 @@ class PageCursor:
         if len(parts) != PARTS_OF_CURSOR:
             raise InvalidCursorError(EARLIER_VERSION)
         state, made, epoch, query, after, pinned = parts
-        if EntriesQuery(**query).is_search != (encoded != content):
+        if query.keys() != KEPT or EntriesQuery(**query).is_search != (encoded != content):
             raise InvalidCursorError(EARLIER_VERSION)
         return cls(state, made, epoch, query, after, None if pinned is None else (pinned[0], pinned[1]))
 
@@ -156,7 +172,7 @@ class PageCursor:
                 f"cursor belongs to state {self.state!r}, not to {state!r}; start again without a cursor"
             )
         given = asdict(EntriesQuery.of(asked))
-        named = (each for parameter, fields in FIELDS_OF.items() if parameter in asked for each in fields)
+        named = (each for parameter, kept in FIELDS_OF.items() if parameter in asked for each in kept)
         check_same_request(self.query, {name: given[name] for name in named})
 
 
@@ -183,7 +199,7 @@ class EntriesPage:
             "state": self.state,
             "epoch": self.snapshot.epoch,
             "txid": self.snapshot.txid,
-            "as_of": self.snapshot.as_of,
+            "batch_time": self.snapshot.batch_time,
             "isolation": self.isolation,
             "complete": self.snapshot.complete,
             "entries": orjson.Fragment(self.snapshot.results),
@@ -215,6 +231,7 @@ def read_page(
     made = "" if version is None else version[1].isoformat()
     if cursor is not None and cursor.made != made:
         raise PagesGoneError(f"state {name!r} was created again since the first page; start again without a cursor")
+    query = query.with_batch(conn, name)
     snapshot = _snapshot(reader, query, cursor, limit, scope)
     following = None
     if snapshot.after is not None:
@@ -235,7 +252,7 @@ def _snapshot(reader: Reader, query: EntriesQuery, cursor: PageCursor | None, li
             limit=limit,
             most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
             measures=query.measures,
-            as_of=query.batch if pinned is None else pinned[0],
+            at_txid=query.batch if pinned is None else pinned[0],
         )
     except (OutOfReachError, NotCommittedError) as error:
         raise error if pinned is None else _gone(reader.spec.name, pinned[0]) from error
@@ -275,7 +292,7 @@ def _history(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scop
         "state": name,
         "epoch": snapshot.epoch,
         "txid": snapshot.txid,
-        "as_of": snapshot.as_of,
+        "batch_time": snapshot.batch_time,
         "isolation": reader.isolation,
         "key": list(typed),
         "complete": snapshot.complete,

@@ -35,7 +35,7 @@ from tidegauge.webapp.accounts.revoked_tokens import TooManyRevokedError, Unknow
 from tidegauge.webapp.accounts.tokens import RefusedTokenError
 from tidegauge.webapp.api.entries import InvalidCursorError, PagesGoneError
 from tidegauge.webapp.api.fields import TooManyKeysError
-from tidegauge.webapp.api.lookups import NotReachedError, OtherEpochError, WrongQueryError
+from tidegauge.webapp.api.lookups import NotReachedError, OtherEpochError, WrongLookupError
 from tidegauge.webapp.api.one_key import KeyNotFoundError
 from tidegauge.webapp.api.problems import MEDIA_TYPE, codes_of, problem
 from tidegauge.webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
@@ -52,7 +52,7 @@ from tidegauge.webapp.maintenance.services import BrokerUnavailableError, RunFin
 CODE_OF: Mapping[type[Exception], str] = {
     SpecError: "invalid_request",
     KeyShapeError: "invalid_key",
-    WrongQueryError: "invalid_key",
+    WrongLookupError: "invalid_key",
     FilterError: "invalid_filter",
     RangeTooLargeError: "range_too_large",
     UnreadableJsonError: "invalid_json",
@@ -106,7 +106,7 @@ CODE_OF: Mapping[type[Exception], str] = {
 }
 
 # Attributes of errors, and the members of a problem that show them.
-MEMBER_OF = {"index": "index", "query": "query", "oldest": "oldest_txid", "newest": "committed_txid"}
+MEMBER_OF = {"index": "index", "lookup": "lookup", "oldest": "oldest_txid", "newest": "committed_txid"}
 
 RETRY = {"Retry-After": "1"}
 

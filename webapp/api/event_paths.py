@@ -46,7 +46,7 @@ STATE_AT = {
     "epoch": {"type": "string", "description": "the ledger's incarnation"},
     "txid": TXID | {"description": "the batch"},
 }
-AS_OF = {"as_of": {"type": "string", "format": "date-time", "description": "the time of the batch"}}
+BATCH_TIME = {"batch_time": {"type": "string", "format": "date-time", "description": "the time of the batch"}}
 ISOLATION = {"isolation": {"$ref": "#/components/schemas/IsolationEnum"}}
 RESULTS = {"results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}}}
 CHANGE = {
@@ -74,23 +74,39 @@ BATCH = {
 RESUMED = {"resumed": {"type": "boolean", "description": "true: nothing was missed; absent otherwise"}}
 REASON = {"reason": {"type": "string", "description": "for people"}}
 PIPELINES = {"type": "object", "additionalProperties": TXID, "description": "name to its committed batch"}
-COMMIT = {"pipeline": {"type": "string"}, "txid": TXID | {"nullable": True, "description": "null: it was removed"}}
+COMMIT = {
+    "pipeline": {"type": "string"},
+    "txid": TXID | {"type": ["integer", "null"], "description": "null: it was removed"},
+}
 
 # The data of the events of both streams, by the event's name.
 OF_STATE = {
-    "ready": _event("First, for a state or prefix: read it with this `min_txid`.", STATE_AT, AS_OF | RESUMED),
-    "snapshot": _event("First, for keys: their values.", STATE_AT | ISOLATION | RESULTS, AS_OF),
-    "batch": _event("A batch was committed.", STATE_AT | BATCH, AS_OF),
+    "ready": _event("First, for a state or prefix: read it with this `min_txid`.", STATE_AT, BATCH_TIME | RESUMED),
+    "snapshot": _event("First, for keys: their values.", STATE_AT | ISOLATION | RESULTS, BATCH_TIME),
+    "batch": _event("A batch was committed.", STATE_AT | BATCH, BATCH_TIME),
     "reset": _event(
         "What was sent is no longer valid. For keys their values; a state is to be read again.",
         STATE_AT | REASON,
-        AS_OF | ISOLATION | RESULTS,
+        BATCH_TIME | ISOLATION | RESULTS,
     ),
 }
 OF_COMMITS = {
     "ready": _event("First: where every pipeline is.", {"pipelines": PIPELINES}),
     "tide": _event("A pipeline has committed, or its driver has started, stopped or failed.", COMMIT),
 }
+
+BATCH_EVENT = """\
+id: 42-8a1f0c2e9b7d4653
+event: batch
+data: {"state":"flights_by_carrier","epoch":"8a1f0c2e9b7d4653","txid":42,"batch_time":"2026-11-20T07:24:36+00:00",\
+"changes":[{"key":["JFK","AA"],"status":"found","value":{"flights":13783}}],"complete":true}
+
+"""
+COMMIT_EVENT = """\
+event: tide
+data: {"pipeline":"flights","txid":42}
+
+"""
 
 
 def describe_events(result: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -108,6 +124,7 @@ def describe_events(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         "go on without a gap. A client that reads nothing for 20 seconds is disconnected.",
         [NAME, *filters, TOKEN, LAST_EVENT_ID],
         _named("State", OF_STATE),
+        BATCH_EVENT,
     )
     result["paths"]["/events/tide"] = _path(
         "follow_commits",
@@ -117,6 +134,7 @@ def describe_events(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         "disconnect, `ready` comes again.",
         [TOKEN],
         _named("Commits", OF_COMMITS),
+        COMMIT_EVENT,
     )
     return result
 
@@ -126,14 +144,19 @@ def _named(stream: str, events: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(
-    operation_id: str, summary: str, description: str, parameters: list[dict[str, Any]], events: dict[str, Any]
+    operation_id: str,
+    summary: str,
+    description: str,
+    parameters: list[dict[str, Any]],
+    events: dict[str, Any],
+    example: str,
 ) -> dict[str, Any]:
     problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
-    # OpenAPI 3.0 has no word for events: generators of clients read this as the type of an event's data.
+    # OpenAPI 3.1 has no word for events: generators of clients read this as the type of an event's data.
     data = {"oneOf": [{"$ref": f"#/components/schemas/{name}"} for name in events]}
     stream = {
         "description": "The stream; the schema is of each event's data.",
-        "content": {EVENT_STREAM: {"schema": data}},
+        "content": {EVENT_STREAM: {"schema": data, "examples": {"an event": {"value": example}}}},
     }
     codes = {status: [code for code in PROBLEMS if PROBLEMS[code].status == status] for status in STATUSES}
     refusals = {

@@ -25,6 +25,7 @@ import psycopg
 import pyarrow as pa
 from django.conf import settings
 from django.http import HttpResponseBase, StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
 
 from tidegauge.state_backends.spec.types import SqlType, type_of
 from tidegauge.webapp.accounts.concurrency import EXPORTS
@@ -33,6 +34,7 @@ from tidegauge.webapp.api.entries import EntriesQuery
 from tidegauge.webapp.catalog import readers, replicas
 from tidegauge.webapp.core.metrics import exported
 
+ARROW = "application/vnd.apache.arrow.stream"
 LINE_END = orjson.Fragment(b"\n")
 # With these a cell of a spreadsheet is a formula (OWASP, CSV injection).
 FORMULA_STARTS = frozenset("=+-@\t\r\n")
@@ -45,11 +47,12 @@ Cell = Callable[[Any], Any] | None
 
 @dataclass(frozen=True)
 class Format:
-    """write: columns, name to SQL type, and batches of rows to bytes."""
+    """write: columns, name to SQL type, and batches of rows to bytes. content: what it is in OpenAPI."""
 
     media_type: str
     content_type: str
     write: Callable[[Columns, Iterable[Rows]], Iterator[bytes]]
+    content: OpenApiTypes = OpenApiTypes.STR
 
 
 def csv_lines(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
@@ -82,7 +85,7 @@ def arrow_stream(columns: Columns, batches: Iterable[Rows]) -> Iterator[bytes]:
 FORMATS = {
     "csv": Format("text/csv", "text/csv; charset=utf-8", csv_lines),
     "ndjson": Format("application/x-ndjson", "application/x-ndjson", json_lines),
-    "arrow": Format("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.stream", arrow_stream),
+    "arrow": Format(ARROW, ARROW, arrow_stream, OpenApiTypes.BINARY),
 }
 
 
@@ -233,8 +236,9 @@ def _export(conn: psycopg.Connection, name: str, query: EntriesQuery, scope: Key
 
     def opened() -> Any:
         reader = readers.reader(conn, name)
-        # `as_of=committed` needs nothing more: an export always shows one batch.
-        return reader.export(**query.bounds(reader.spec, scope), measures=query.measures, as_of=query.batch)
+        # `at_txid=committed` needs nothing more: an export always shows one batch.
+        at_txid = query.with_batch(conn, name).batch
+        return reader.export(**query.bounds(reader.spec, scope), measures=query.measures, at_txid=at_txid)
 
     return readers.retry_if_redeclared(opened)
 

@@ -21,7 +21,7 @@ from tidegauge.webapp.catalog.documents import LARGEST_TXID
 
 FIRST_YEAR, LAST_YEAR = 1970, 9000
 FIRST_MOMENT = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
-COMMITTED = "committed"  # a value of `as_of`: the batch that is committed when the first page is read
+COMMITTED = "committed"  # a value of `at_txid`: the batch that is committed when the first page is read
 
 
 class Member(serializers.Field):
@@ -145,7 +145,7 @@ class EpochField(Member, serializers.CharField):
             required=False,
             allow_null=True,
             allow_blank=True,
-            help_text="the `epoch` of the answer that `min_txid` or `as_of` is from. If the ledger has another epoch "
+            help_text="the `epoch` of the answer that `min_txid` or `at_txid` is from. If the ledger has another epoch "
             "now, the numbers are of other batches, and the answer is a 409",
         )
 
@@ -186,7 +186,7 @@ class TimeParameter(Member, serializers.DateTimeField):
     def to_internal_value(self, data: Any) -> datetime:
         try:
             moment = datetime.fromisoformat(data)
-        except ValueError:
+        except (TypeError, ValueError):
             return self.fail("invalid")
         is_usable = moment.tzinfo is not None and FIRST_YEAR <= moment.year <= LAST_YEAR
         # PostgreSQL takes no offset of 16 hours or more.
@@ -234,7 +234,7 @@ class ConditionsParameter(Member, serializers.ListField):
 @extend_schema_field(
     {"oneOf": [{"type": "integer", "minimum": 0, "maximum": LARGEST_TXID}, {"type": "string", "enum": [COMMITTED]}]}
 )
-class AsOfParameter(NumberParameter):
+class AtTxidParameter(NumberParameter):
     def to_internal_value(self, data: Any) -> Any:
         return COMMITTED if data == COMMITTED else super().to_internal_value(data)
 

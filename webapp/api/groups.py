@@ -36,7 +36,7 @@ def most_folded(spec: StateSpec, measures: Sequence[str] | None) -> int:
 
 def _groups(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, Any]:
     reader = readers.reader(conn, name)
-    query = EntriesQuery.of(asked)
+    query = EntriesQuery.of(asked).with_batch(conn, name)
     bounds = query.bounds(reader.spec, scope)
     by = asked.get("by") or []
     snapshot = reader.groups(
@@ -47,13 +47,13 @@ def _groups(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scope
         limit=asked["limit"],
         most_folded=most_folded(reader.spec, query.measures),
         measures=query.measures,
-        as_of=query.batch,
+        at_txid=query.batch,
     )
     return {
         "state": name,
         "epoch": snapshot.epoch,
         "txid": snapshot.txid,
-        "as_of": snapshot.as_of,
+        "batch_time": snapshot.batch_time,
         "isolation": reader.isolation,
         "by": [column for column in reader.spec.key if column in by],
         "complete": snapshot.complete,

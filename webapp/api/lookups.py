@@ -1,6 +1,6 @@
 """Lookups: keys of one or several states, answered at one committed batch, and the ETags of the answers.
 
-PostgreSQL makes the JSON of the results, so a lookup is one query and no work per row here.
+PostgreSQL makes the JSON of the results, so a lookup is one lookup and no work per row here.
 
 Most ETags change only with the batch: one row of the ledger shows whether such a tag is still valid, without reading
 any key. This applies to states whose readers see whole batches of one database. The answer then depends on the batch
@@ -22,10 +22,11 @@ from rest_framework.exceptions import APIException, ParseError
 from tidegauge.state_backends import BACKENDS, Snapshot, StateSpec
 from tidegauge.state_backends.errors import KeyShapeError
 from tidegauge.state_backends.reader.multi_state import StateLookup, at_one_batch
+from tidegauge.state_backends.reader.pinned import txid_at
 from tidegauge.state_backends.reader.reader import CommittedBatch, Reader
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.rendering import digest
-from tidegauge.webapp.api.requests import Query, When
+from tidegauge.webapp.api.requests import Lookup, When
 from tidegauge.webapp.catalog import readers, replicas, waits
 
 # On average a client waits half of the current pause from the commit to its answer.
@@ -60,17 +61,17 @@ class OtherEpochError(APIException):
     def __init__(self, what: str, asked: str, epoch: str, txid: int) -> None:
         super().__init__(
             f"{what}: epoch {asked!r} is no longer valid: the ledger was restored and is at batch {txid} of epoch "
-            f"{epoch!r}; retry without min_txid, as_of and epoch, and re-send lost writes"
+            f"{epoch!r}; retry without min_txid, at_txid and epoch, and re-send lost writes"
         )
         self.members = {"epoch": epoch, "txid": txid}
 
 
-class WrongQueryError(ParseError):
-    """One of several queries has an invalid key."""
+class WrongLookupError(ParseError):
+    """One of several lookups has an invalid key."""
 
-    def __init__(self, query: int, error: KeyShapeError) -> None:
-        super().__init__(f"query {query}: {error}")
-        self.members = {"query": query, "index": error.index}
+    def __init__(self, lookup: int, error: KeyShapeError) -> None:
+        super().__init__(f"lookup {lookup}: {error}")
+        self.members = {"lookup": lookup, "index": error.index}
 
 
 class Answer(NamedTuple):
@@ -89,7 +90,7 @@ class Answer(NamedTuple):
 
     @property
     def batch(self) -> dict[str, Any]:
-        return {"epoch": self.snapshot.epoch, "txid": self.snapshot.txid, "as_of": self.snapshot.as_of}
+        return {"epoch": self.snapshot.epoch, "txid": self.snapshot.txid, "batch_time": self.snapshot.batch_time}
 
     @property
     def _feeding(self) -> dict[str, Any]:
@@ -109,32 +110,32 @@ class Answer(NamedTuple):
         return {"combined": orjson.Fragment(results[1:-1])} if self.combined else {"results": orjson.Fragment(results)}
 
 
-def look_up(query: Query, when: When, scope: KeyScope, known: Sequence[str] = ()) -> Answer | str:
+def look_up(lookup: Lookup, when: When, scope: KeyScope, known: Sequence[str] = ()) -> Answer | str:
     """Return the answer; or the ETag, of those that the client knows, under which it has the answer already.
 
     Raises UnknownStateError, KeyShapeError naming the key's index, SpecError for an unknown measure, OutsideError for
     keys outside the API key's scope, NotReachedError, NotCommittedError, OutOfReachError, OtherEpochError.
     """
-    scope.check_state(query.state)
-    known = etags_of(query, when, known)
+    scope.check_state(lookup.state)
+    known = etags_of(lookup, when, known)
 
     def question(conn: psycopg.Connection) -> Answer | str:
-        etag = _valid_etag(conn, query, scope, known) if known else None
-        return etag or _look_up(conn, query, when, scope, known)
+        etag = _valid_etag(conn, lookup, scope, known) if known else None
+        return etag or _look_up(conn, lookup, when, scope, known)
 
-    return _read_once_committed(f"state {query.state!r}", [query.state], when, scope, question)
+    return _read_once_committed(f"state {lookup.state!r}", [lookup.state], when, scope, question)
 
 
-def look_up_together(queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
+def look_up_together(lookups: Sequence[Lookup], when: When, scope: KeyScope) -> list[Answer]:
     """Return the answers of several states of one pipeline, at one batch. Raises what look_up does.
 
-    WrongQueryError naming the query that has an invalid key; SpecError for states of several pipelines.
+    WrongLookupError naming the lookup that has an invalid key; SpecError for states of several pipelines.
     """
-    names = list(dict.fromkeys(query.state for query in queries))
+    names = list(dict.fromkeys(lookup.state for lookup in lookups))
     for name in names:
         scope.check_state(name)
     what = f"states {', '.join(names)}"
-    return _read_once_committed(what, names, when, scope, lambda conn: answer_together(conn, queries, when, scope))
+    return _read_once_committed(what, names, when, scope, lambda conn: answer_together(conn, lookups, when, scope))
 
 
 def await_batch(what: str, names: Sequence[str], when: When, committed: Callable[[], CommittedBatch]) -> None:
@@ -206,92 +207,100 @@ def typed_keys(spec: StateSpec, keys: Sequence[Any], scope: KeyScope) -> Sequenc
     return typed
 
 
-def _look_up(conn: psycopg.Connection, query: Query, when: When, scope: KeyScope, known: Sequence[str]) -> Answer | str:
-    reader, version = readers.versioned_reader(conn, query.state)
-    keys = typed_keys(reader.spec, query.keys, scope)
-    ask = reader.combine if query.combine else reader.multi_get
-    return answer_with(reader, version, ask(keys, query.measures, as_of=when.as_of), query, when, known)
+def _look_up(
+    conn: psycopg.Connection, lookup: Lookup, when: When, scope: KeyScope, known: Sequence[str]
+) -> Answer | str:
+    reader, version = readers.versioned_reader(conn, lookup.state)
+    keys = typed_keys(reader.spec, lookup.keys, scope)
+    ask = reader.combine if lookup.combine else reader.multi_get
+    snapshot = ask(keys, lookup.measures, at_txid=batch_of(conn, lookup.state, when))
+    return answer_with(reader, version, snapshot, lookup, when, known)
 
 
 def answer_with(
     reader: Reader,
     version: tuple[Any, ...] | None,
     snapshot: Snapshot,
-    query: Query,
+    lookup: Lookup,
     when: When,
     known: Sequence[str],
 ) -> Answer | str:
     """Return what `look_up` does, of what the reader has answered. Raises OtherEpochError."""
-    check_epoch(f"state {query.state!r}", when, snapshot)
-    etag = _etag(reader, version, query, when, snapshot)
+    check_epoch(f"state {lookup.state!r}", when, snapshot)
+    etag = _etag(reader, version, lookup, when, snapshot)
     # A batch ETag was found invalid a moment ago: the reader's catalog version may be as old as the client's.
     if etag in known and not _is_batch_etag(etag):
         return etag
-    return Answer(query.state, reader.isolation, snapshot, query.combine, etag)
+    return Answer(lookup.state, reader.isolation, snapshot, lookup.combine, etag)
 
 
-def answer_together(conn: psycopg.Connection, queries: Sequence[Query], when: When, scope: KeyScope) -> list[Answer]:
+def answer_together(conn: psycopg.Connection, lookups: Sequence[Lookup], when: When, scope: KeyScope) -> list[Answer]:
     """Return what `look_up_together` does, of the batch that is there now."""
-    lookups = [_state_lookup(conn, index, query, scope) for index, query in enumerate(queries)]
-    snapshots = at_one_batch(conn, lookups, as_of=when.as_of)
-    check_epoch(f"state {queries[0].state!r}", when, snapshots[0])
+    reads = [_state_lookup(conn, index, lookup, scope) for index, lookup in enumerate(lookups)]
+    snapshots = at_one_batch(conn, reads, at_txid=batch_of(conn, lookups[0].state, when))
+    check_epoch(f"state {lookups[0].state!r}", when, snapshots[0])
     return [
-        Answer(query.state, lookup.reader.isolation, snapshot, query.combine)
-        for query, lookup, snapshot in zip(queries, lookups, snapshots, strict=True)
+        Answer(lookup.state, read.reader.isolation, snapshot, lookup.combine)
+        for lookup, read, snapshot in zip(lookups, reads, snapshots, strict=True)
     ]
 
 
-def _state_lookup(conn: psycopg.Connection, index: int, query: Query, scope: KeyScope) -> StateLookup:
-    reader = readers.reader(conn, query.state)
+def batch_of(conn: psycopg.Connection, state: str, when: When) -> int | None:
+    """Return the number of an earlier batch to answer at; None for the committed one."""
+    return when.at_txid if when.at_time is None else txid_at(conn, state, when.at_time)
+
+
+def _state_lookup(conn: psycopg.Connection, index: int, lookup: Lookup, scope: KeyScope) -> StateLookup:
+    reader = readers.reader(conn, lookup.state)
     try:
-        keys = reader.spec.check_keys(typed_keys(reader.spec, query.keys, scope))
+        keys = reader.spec.check_keys(typed_keys(reader.spec, lookup.keys, scope))
     except KeyShapeError as error:
-        raise WrongQueryError(index, error) from error
-    return StateLookup(reader, keys, query.measures, query.combine)
+        raise WrongLookupError(index, error) from error
+    return StateLookup(reader, keys, lookup.measures, lookup.combine)
 
 
 # ETags
 
 
-def etags_of(query: Query, when: When, known: Sequence[str]) -> list[str]:
+def etags_of(lookup: Lookup, when: When, known: Sequence[str]) -> list[str]:
     """Return those of the ETags that a client knows that are of this request."""
     if not known:
         return []
-    request = _request_digest(query, when)
+    request = _request_digest(lookup, when)
     return [etag for etag in known if request in etag]
 
 
-def _request_digest(query: Query, when: When) -> str:
+def _request_digest(lookup: Lookup, when: When) -> str:
     # How long to wait does not change the answer.
-    _, *asked = query
-    return digest(orjson.dumps([asked, when.as_of, when.epoch]))
+    _, *asked = lookup
+    return digest(orjson.dumps([asked, when.at_txid, when.at_time, when.epoch]))
 
 
-def _etag(reader: Reader, version: tuple[Any, ...] | None, query: Query, when: When, snapshot: Snapshot) -> str:
-    start, request = _batch_part(query.state, snapshot, version), _request_digest(query, when)
-    if not _changes_only_with_the_batch(reader, query, when, snapshot):
+def _etag(reader: Reader, version: tuple[Any, ...] | None, lookup: Lookup, when: When, snapshot: Snapshot) -> str:
+    start, request = _batch_part(lookup.state, snapshot, version), _request_digest(lookup, when)
+    if not _changes_only_with_the_batch(reader, lookup, when, snapshot):
         return f'"{start}-{request}{digest(snapshot.results)}"'
     return f'"{start}-{request}-{NEVER if snapshot.until is None else _microseconds(snapshot.until)}"'
 
 
-def _changes_only_with_the_batch(reader: Reader, query: Query, when: When, snapshot: Snapshot) -> bool:
+def _changes_only_with_the_batch(reader: Reader, lookup: Lookup, when: When, snapshot: Snapshot) -> bool:
     in_ledger = BACKENDS[reader.spec.backend].tables is not None
-    if reader.isolation != "committed" or not in_ledger or when.as_of is not None:
+    if reader.isolation != "committed" or not in_ledger or when.is_past:
         return False
     # The word may be part of a key, too; a digest is then correct as well.
-    return reader.spec.ttl is None or not (query.combine or b'"expired"' in snapshot.results)
+    return reader.spec.ttl is None or not (lookup.combine or b'"expired"' in snapshot.results)
 
 
 def _is_batch_etag(etag: str) -> bool:
     return etag.count("-") == BATCH_ETAG.count("-")
 
 
-def _valid_etag(conn: psycopg.Connection, query: Query, scope: KeyScope, known: Sequence[str]) -> str | None:
+def _valid_etag(conn: psycopg.Connection, lookup: Lookup, scope: KeyScope, known: Sequence[str]) -> str | None:
     """Return the first of these ETags of one request that is still valid; None: the keys have to be read."""
     if not scope.is_unrestricted:
-        typed_keys(readers.reader(conn, query.state).spec, query.keys, scope)
-    now = readers.batch_version(conn, query.state)
-    return None if now is None else still_valid(query.state, now, known)
+        typed_keys(readers.reader(conn, lookup.state).spec, lookup.keys, scope)
+    now = readers.batch_version(conn, lookup.state)
+    return None if now is None else still_valid(lookup.state, now, known)
 
 
 def still_valid(state: str, now: readers.BatchVersion, known: Sequence[str]) -> str | None:
@@ -302,7 +311,7 @@ def still_valid(state: str, now: readers.BatchVersion, known: Sequence[str]) -> 
 
 
 def _batch_part(name: str, batch: CommittedBatch | Snapshot, version: tuple[Any, ...] | None) -> str:
-    return f"{name}-{batch.txid}-{batch.attempt}-{_batch_digest(name, batch.epoch, batch.as_of, version)}"
+    return f"{name}-{batch.txid}-{batch.attempt}-{_batch_digest(name, batch.epoch, batch.batch_time, version)}"
 
 
 @lru_cache(maxsize=1_000)

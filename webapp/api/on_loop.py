@@ -20,7 +20,7 @@ from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.accounts.rate_limits import on_loop
 from tidegauge.webapp.accounts.throttling import TAKEN, RateLimit, taking_of_key
 from tidegauge.webapp.api.lookups import Answer, answer_with, check_epoch, etags_of, still_valid, typed_keys
-from tidegauge.webapp.api.requests import Query, When
+from tidegauge.webapp.api.requests import Lookup, When
 from tidegauge.webapp.catalog import readers, replicas
 
 # More keys, folds and earlier batches go to threads, because the loop and its few connections are for what is quick.
@@ -81,22 +81,24 @@ class LoopView(APIView):
         self.check_parameters(request)
 
 
-async def look_up(query: Query, when: When, scope: KeyScope, known: Sequence[str], database: Database) -> Answer | str:
+async def look_up(
+    lookup: Lookup, when: When, scope: KeyScope, known: Sequence[str], database: Database
+) -> Answer | str:
     """Return what `lookups.look_up` does. Raises ForAThreadError, and what that does."""
-    reader, version = _reader(query.state, scope)
-    keys = typed_keys(reader.spec, query.keys, scope)
-    if query.combine or when.as_of is not None or len(keys) > MOST_KEYS:
+    reader, version = _reader(lookup.state, scope)
+    keys = typed_keys(reader.spec, lookup.keys, scope)
+    if lookup.combine or when.is_past or len(keys) > MOST_KEYS:
         raise ForAThreadError
-    asked = reader.ask(keys, query.measures)
+    asked = reader.ask(keys, lookup.measures)
     if asked is None:  # the rows are in another store
         raise ForAThreadError
-    known = etags_of(query, when, known)
+    known = etags_of(lookup, when, known)
     if known or when.min_txid is not None:
-        now = await _batch_of(query.state, when, database)
-        if etag := still_valid(query.state, now, known):
+        now = await _batch_of(lookup.state, when, database)
+        if etag := still_valid(lookup.state, now, known):
             return etag
     snapshot = asked.read(await _row(database, asked.statement, asked.parameters))
-    return answer_with(reader, version, snapshot, query, when, known)
+    return answer_with(reader, version, snapshot, lookup, when, known)
 
 
 def spec_of(name: str, scope: KeyScope) -> StateSpec:

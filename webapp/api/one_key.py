@@ -1,9 +1,4 @@
-"""One key at an address of its own, for clients and caches that know GET: a bulk lookup of one key, with its ETags.
-
-The parts of the key are in the path, percent-encoded. The server decodes the path before it is split, so a part with a
-slash cannot be told from two parts where there are several key columns; such a key, and one with an empty part, which
-proxies remove, is given as JSON instead: `/keys?key=["a/b", "c"]`.
-"""
+"""One key by GET, for clients and caches that know it: a bulk lookup of one key, with its ETags."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,11 +7,8 @@ import orjson
 from rest_framework.exceptions import APIException
 
 from tidegauge.state_backends import StateSpec
-from tidegauge.state_backends.errors import KeyShapeError
-from tidegauge.state_backends.spec.types import KEY_TYPES
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.lookups import Answer, read
-from tidegauge.webapp.api.rendering import parse_json
 from tidegauge.webapp.catalog import readers
 
 
@@ -32,19 +24,6 @@ class KeyNotFoundError(APIException):
             f"{batch['txid']}"
         )
         self.members = {"key_status": result["status"], "txid": batch["txid"], "epoch": batch["epoch"]}
-
-
-def key_in_path(spec: StateSpec, path: str) -> list[Any]:
-    """Return the key whose parts are in a path, typed as JSON has them. Raises KeyShapeError."""
-    columns = list(spec.key)
-    # With one column a slash can only be the key's own.
-    texts = [path] if len(columns) == 1 else path.split("/")
-    if len(texts) != len(columns):
-        raise KeyShapeError(
-            f"key: expected {len(columns)} parts ({', '.join(columns)}) in the path, got {len(texts)}; a key with a "
-            f'slash or an empty part is given as JSON: /api/v1/states/{spec.name}/keys?key=["a/b", ..]'
-        )
-    return [_part(text, sql_type) for text, sql_type in zip(texts, spec.key.values(), strict=True)]
 
 
 def document_of(answer: Answer) -> bytes:
@@ -65,12 +44,3 @@ def spec_of(name: str, scope: KeyScope) -> StateSpec:
     spec = read(lambda conn: readers.reader(conn, name).spec)
     scope.prefix_of(spec)  # here, since the refusal of a key names the key columns
     return spec
-
-
-def _part(text: str, sql_type: str) -> Any:
-    if KEY_TYPES[sql_type].is_text_in_json:
-        return text
-    try:
-        return parse_json(text)
-    except orjson.JSONDecodeError:
-        return text

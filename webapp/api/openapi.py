@@ -17,9 +17,9 @@ HEADERS = {
     "X-Request-ID": "That of the request, or a generated one; the log has it, too",
     "Cache-Control": "Shared caches may store no answer, clients those that have an ETag",
     "Vary": "What an answer depends on beside its address: the API key, the session, the encoding",
-    "RateLimit-Limit": "Requests that may be sent at once",
-    "RateLimit-Remaining": "How many of them are left",
-    "RateLimit-Reset": "Seconds until all of them are available again",
+    "RateLimit-Policy": "How many requests may be sent at once (`q`), and in how many seconds that many become "
+    "available (`w`)",
+    "RateLimit": "How many requests are left (`r`), and in how many seconds all of them are available again (`t`)",
 }
 HEADERS_OF_STATUS = {
     "401": {"WWW-Authenticate": "How to authenticate"},
@@ -32,7 +32,7 @@ HEADERS_OF_STATUS = {
 NAMES_IN = {
     "states": "The name of a state, as `GET /states` lists it",
     "pipelines": "The name of a pipeline, as `GET /pipelines` lists it",
-    "queries": "The name of a saved query, as `GET /queries` lists it",
+    "saved-queries": "The name of a saved query, as `GET /saved-queries` lists it",
 }
 IDS_IN = {
     "run_id": "The `id` of a run",
@@ -72,7 +72,7 @@ class ProblemSerializer(serializers.Serializer):
     request_id = serializers.CharField(required=False, help_text="of this request, as in X-Request-ID and in the log")
     index = serializers.IntegerField(required=False, help_text="which key of the request is wrong, counted from 0")
     max_keys = serializers.IntegerField(required=False, help_text="how many keys a request may have")
-    query = serializers.IntegerField(required=False, help_text="which of several queries is wrong, counted from 0")
+    lookup = serializers.IntegerField(required=False, help_text="which of several lookups is wrong, counted from 0")
     txid = serializers.IntegerField(required=False, help_text="the batch that is committed now")
     min_txid = serializers.IntegerField(required=False, help_text="the batch that was waited for")
     oldest_txid = serializers.IntegerField(
@@ -119,7 +119,7 @@ OUT_OF_REACH = example(
 OTHER_EPOCH = example(
     "another epoch", "other_epoch",
     "state 'routes': epoch '8a1f0c2e9b7d4653' is no longer valid: the ledger was restored and is at batch 40 of epoch "
-    "'51d0f7a3c2e84b96'; retry without min_txid, as_of and epoch, and re-send lost writes",
+    "'51d0f7a3c2e84b96'; retry without min_txid, at_txid and epoch, and re-send lost writes",
     epoch="51d0f7a3c2e84b96", txid=40,
 )  # fmt: skip
 NOT_REACHED = example(
@@ -169,7 +169,7 @@ NOT_YET = described(
 )
 NOT_YET_OR_IN_TIME = described(
     409,
-    "The batch of `as_of` is not committed yet, or that of `min_txid` was not in time (`Retry-After` says when to "
+    "The batch of `at_txid` is not committed yet, or that of `min_txid` was not in time (`Retry-After` says when to "
     "retry), or the epoch is another one.",
     NOT_COMMITTED,
     NOT_REACHED,
@@ -197,6 +197,10 @@ def describe_everywhere(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     for name, schema in result["components"]["schemas"].items():
         if name.endswith("Request"):
             schema["additionalProperties"] = False
+        for member in schema.get("properties", {}).values():
+            # drf-spectacular writes "any JSON value, or null", of which null is both.
+            if member.get("oneOf") == [{}, {"type": "null"}]:
+                del member["oneOf"]
     calls = [(path, item[method]) for path, item in result["paths"].items() for method in METHODS if method in item]
     for path, call in calls:
         in_path = IDS_IN | {"name": NAMES_IN.get(path.split("/")[3], "")}

@@ -44,7 +44,7 @@ PROBLEMS: Mapping[str, Problem] = {
         400,
         "Invalid key",
         "A key, or the first parts of one, does not fit the state's key columns. `index` is its place in `keys`, and "
-        "`query` that of the query, counted from 0.",
+        "`lookup` that of the lookup, counted from 0.",
         "Send as many parts as `key` of `GET /states/{name}` has, each of its type.",
     ),
     "invalid_cursor": Problem(
@@ -140,7 +140,7 @@ PROBLEMS: Mapping[str, Problem] = {
         404,
         "Unknown saved query",
         "No published query has this name or version, or the API key may not read its states.",
-        "Choose one of those that `GET /queries` lists.",
+        "Choose one of those that `GET /saved-queries` lists.",
     ),
     "unknown_token": Problem(
         404,
@@ -186,7 +186,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "not_committed": Problem(
         409,
         "Not committed yet",
-        "The batch in `as_of` is later than the committed one, `committed_txid`.",
+        "The batch in `at_txid` is later than the committed one, `committed_txid`.",
         "Wait for it with `min_txid`, or ask for an earlier one.",
     ),
     "not_reached": Problem(
@@ -200,7 +200,7 @@ PROBLEMS: Mapping[str, Problem] = {
         "Another epoch",
         "The ledger went back since the batch that was named: its numbers now mean other batches. `epoch` and `txid` "
         "are those of now.",
-        "Ask without `min_txid`, `as_of` and `epoch`, and write again what is lost.",
+        "Ask without `min_txid`, `at_txid` and `epoch`, and write again what is lost.",
     ),
     "state_busy": Problem(
         409,
@@ -245,7 +245,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "out_of_reach": Problem(
         410,
         "Batch out of reach",
-        "The batch in `as_of` is older than what is kept; `oldest_txid` is the oldest that can be answered.",
+        "The batch in `at_txid` is older than what is kept; `oldest_txid` is the oldest that can be answered.",
         "Ask for that or a later one; a changelog keeps batches for longer.",
     ),
     "pages_gone": Problem(
@@ -259,7 +259,7 @@ PROBLEMS: Mapping[str, Problem] = {
         410,
         "Saved query withdrawn",
         "The version of the query, or all of them, was withdrawn.",
-        "Run the query without a version, or one of those that `GET /queries` lists.",
+        "Run the query without a version, or one of those that `GET /saved-queries` lists.",
     ),
     "broken_query": Problem(
         410,
@@ -290,7 +290,7 @@ PROBLEMS: Mapping[str, Problem] = {
         429,
         "Too many requests",
         "The API key, token, user or address has sent more than its rate allows, or an address too many wrong keys.",
-        RETRY + " `RateLimit-Remaining` says what is left.",
+        RETRY + " `RateLimit` says what is left.",
     ),
     "too_many_at_once": Problem(
         429,

@@ -151,29 +151,29 @@ def _members(schema: Schema) -> Iterator[Row]:
         yield Row(name, "", type_of(member), required, member.get("description", ""), _limits(member))
 
 
+SHOWN_FORMATS = ("date-time", "uuid", "date")
+
+
 def type_of(schema: Schema) -> SafeString:
     """Return the type of a schema, with links to those that have a name."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return format_html('<a href="#schema-{0}">{0}</a>', name)
+    if isinstance(schema.get("type"), list):
+        return format_html_join(" or ", "{}", ((type_of({**schema, "type": each}),) for each in schema["type"]))
     for several in ("oneOf", "anyOf", "allOf"):
         if several in schema:
-            kinds = format_html_join(" or ", "{}", ((type_of(each),) for each in schema[several]))
-            return _or_null(kinds, schema)
+            return format_html_join(" or ", "{}", ((type_of(each),) for each in schema[several]))
     if schema.get("type") == "array":
-        return _or_null(format_html("list of {}", type_of(schema.get("items", {}))), schema)
+        return format_html("list of {}", type_of(schema.get("items", {})))
+    if schema.get("type") == "null":
+        return mark_safe("null")
     if isinstance(schema.get("additionalProperties"), Mapping):
-        return _or_null(format_html("object of {}", type_of(schema["additionalProperties"])), schema)
-    kind = format_html("{}", schema.get("type", "any JSON value"))
+        return format_html("object of {}", type_of(schema["additionalProperties"]))
     if "enum" in schema:
-        kind = format_html_join(", ", "<code>{}</code>", ((each,) for each in schema["enum"] if each not in ("", None)))
-    elif schema.get("format") in ("date-time", "uuid", "date"):
-        kind = format_html("{} ({})", kind, schema["format"])
-    return _or_null(kind, schema)
-
-
-def _or_null(kind: SafeString, schema: Schema) -> SafeString:
-    return format_html("{} or null", kind) if schema.get("nullable") else kind
+        return format_html_join(", ", "<code>{}</code>", ((each,) for each in schema["enum"] if each not in ("", None)))
+    kind = format_html("{}", schema.get("type", "any JSON value"))
+    return format_html("{} ({})", kind, schema["format"]) if schema.get("format") in SHOWN_FORMATS else kind
 
 
 def _limits(schema: Schema) -> str:

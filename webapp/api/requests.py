@@ -18,7 +18,7 @@ from rest_framework.fields import empty
 from tidegauge.state_backends.reader.filters import OPERATORS
 from tidegauge.webapp.api.fields import (
     FIRST_MOMENT,
-    AsOfParameter,
+    AtTxidParameter,
     ChoiceParameter,
     ConditionsParameter,
     EpochField,
@@ -41,7 +41,7 @@ from tidegauge.webapp.catalog.documents import LARGEST_TXID
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.series import TimeRange
 
-MAX_QUERIES, MAX_ENTRIES, MAX_VERSIONS, MAX_LIST = 20, 1_000, 1_000, 500
+MAX_LOOKUPS, MAX_ENTRIES, MAX_VERSIONS, MAX_LIST = 20, 1_000, 1_000, 500
 MAX_HOURS, MAX_USAGE = 400 * 24, 10_000
 MAX_POINTS, MAX_SECONDS = 1_000, 10 * 366 * 86_400
 
@@ -49,24 +49,32 @@ KEYS = (
     "each key a list of its parts in the order of the state's key columns, `[]` for a state without any; where there "
     "is one column, its bare value will do. Timestamps, dates and uuids are text; a timestamp needs its offset"
 )
-AS_OF = "Answer as after this batch, its number; the newest committed one if absent"
+AT_TXID = "Answer as after this batch, its number; the newest committed one if absent"
+FORMAT = "The format, in place of that in the header `Accept`, which links do not have; CSV if neither says one"
+AT_TIME = "Answer as after the last batch whose time is not after this one, instead of `at_txid`"
 MEASURES = "Names of the measures to answer, separated by commas; all if absent"
 FIRST_PARTS = 'as a JSON list, `["JFK"]`; bare text is the first part alone'
 
 
 class When(NamedTuple):
-    """as_of: answer as after this batch; None means the committed one. min_txid: wait for this one, wait_ms at most.
+    """at_txid: answer as after this batch; None means the committed one. min_txid: wait for this one, wait_ms at most.
 
-    epoch: the ledger's epoch that both are of; None: the client does not say.
+    at_time: instead of at_txid, the last batch whose time is not after this one. epoch: the ledger's epoch that both
+    batches are of; None: the client does not say.
     """
 
-    as_of: int | None = None
+    at_txid: int | None = None
     min_txid: int | None = None
     wait_ms: int = 0
     epoch: str | None = None
+    at_time: datetime | None = None
+
+    @property
+    def is_past(self) -> bool:
+        return self.at_txid is not None or self.at_time is not None
 
 
-class Query(NamedTuple):
+class Lookup(NamedTuple):
     """Keys of one state. keys: as the client wrote them. measures: None means all. combine: fold them into one.
 
     is_alone: one key, whose answer is not in a list of results.
@@ -79,23 +87,23 @@ class Query(NamedTuple):
     is_alone: bool = False
 
 
-class QueriesField(Member, serializers.ListField):
-    expected = f"a list of 1 to {MAX_QUERIES} queries, each with its state and keys"
+class LookupsField(Member, serializers.ListField):
+    expected = f"a list of 1 to {MAX_LOOKUPS} lookups, each with its state and keys"
 
-    def to_internal_value(self, data: Any) -> list[Query]:
-        if not isinstance(data, list) or not 1 <= len(data) <= MAX_QUERIES:
+    def to_internal_value(self, data: Any) -> list[Lookup]:
+        if not isinstance(data, list) or not 1 <= len(data) <= MAX_LOOKUPS:
             self.fail("invalid")
-        queries = [self._query(body, index) for index, body in enumerate(data)]
-        check_number_of_keys(sum(len(query.keys) for query in queries))
-        return queries
+        lookups = [self._lookup(body, index) for index, body in enumerate(data)]
+        check_number_of_keys(sum(len(lookup.keys) for lookup in lookups))
+        return lookups
 
-    def _query(self, body: Any, index: int) -> Query:
+    def _lookup(self, body: Any, index: int) -> Lookup:
         try:
-            return Query(**self.child.to_internal_value(body))
+            return Lookup(**self.child.to_internal_value(body))
         except TooManyKeysError:
             raise
         except ParseError as error:
-            raise ParseError(f"query {index}: {error}") from error
+            raise ParseError(f"lookup {index}: {error}") from error
 
 
 class RequestSerializer(serializers.Serializer):
@@ -141,9 +149,10 @@ class KeysBody(BodySerializer):
 
 
 class WhenBody(BodySerializer):
-    as_of = TxidField(
+    at_txid = TxidField(
         help_text="answer as after this batch, at whose time ttl is computed; null or absent: the committed one, now"
     )
+    at_time = TimeParameter(allow_null=True, help_text="instead: the last batch whose time is not after this one")
     min_txid = TxidField(help_text="answer once this batch, or a later one, is committed")
     wait_ms = NumberField(
         0,
@@ -155,43 +164,51 @@ class WhenBody(BodySerializer):
     epoch = EpochField()
 
 
-class QuerySerializer(KeysBody, WhenBody):
+class LookupSerializer(KeysBody, WhenBody):
     example = '{"keys": [["JFK", "AA"]]}'
 
 
-class QueryOfStateSerializer(KeysBody):
+class LookupOfStateSerializer(KeysBody):
     example = '{"state": "totals", "keys": [[]]}'
     state = StateField()
 
 
-class QueriesSerializer(WhenBody):
-    example = '{"queries": [{"state": "totals", ..}]}'
-    queries = QueriesField(
-        child=QueryOfStateSerializer(), min_length=1, max_length=MAX_QUERIES, help_text="of states of one pipeline"
+class LookupsSerializer(WhenBody):
+    example = '{"lookups": [{"state": "totals", ..}]}'
+    lookups = LookupsField(
+        child=LookupOfStateSerializer(), min_length=1, max_length=MAX_LOOKUPS, help_text="of states of one pipeline"
     )
 
 
-def read_query(state: str, body: Any) -> tuple[Query, When]:
+def read_lookup(state: str, body: Any) -> tuple[Lookup, When]:
     """Return what the body of a lookup in one state asks. Raises ParseError."""
-    asked = QuerySerializer.read(body)
-    query = Query(state, asked["keys"], asked.get("measures"), asked.get("combine", False))
-    return query, _when(asked)
+    asked = LookupSerializer.read(body)
+    lookup = Lookup(state, asked["keys"], asked.get("measures"), asked.get("combine", False))
+    return lookup, when_of(asked)
 
 
-def read_queries(body: Any) -> tuple[list[Query], When]:
+def read_lookups(body: Any) -> tuple[list[Lookup], When]:
     """Return what the body of a lookup in several states asks. Raises ParseError."""
-    asked = QueriesSerializer.read(body)
-    return asked["queries"], _when(asked)
+    asked = LookupsSerializer.read(body)
+    return asked["lookups"], when_of(asked)
 
 
-def _when(asked: Mapping[str, Any]) -> When:
+def when_of(asked: Mapping[str, Any]) -> When:
     wait_ms = asked.get("wait_ms")
+    check_moment(asked)
     return When(
-        asked.get("as_of"),
+        asked.get("at_txid"),
         asked.get("min_txid"),
         settings.TIDEGAUGE_MAX_WAIT_MS if wait_ms is None else wait_ms,
         asked.get("epoch"),
+        asked.get("at_time"),
     )
+
+
+def check_moment(asked: Mapping[str, Any]) -> None:
+    """Raises ParseError if a request names its batch in two ways."""
+    if asked.get("at_txid") is not None and asked.get("at_time") is not None:
+        raise ParseError("at_txid and at_time both name a batch; send only one of them")
 
 
 # Query parameters
@@ -235,13 +252,14 @@ class RangeParameters(RequestSerializer):
 
     prefix = KeyPartsParameter(help_text=f"The first parts of the keys, {FIRST_PARTS}")
     to = KeyPartsParameter(help_text=f"Keys before this one, {FIRST_PARTS}")
-    as_of = AsOfParameter(
+    at_txid = AtTxidParameter(
         0,
         LARGEST_TXID,
         required=False,
         help_text="Answer all pages as after this batch, its number; `committed`: as after the one that is committed "
         "when the first page is read",
     )
+    at_time = TimeParameter(help_text=AT_TIME)
     measures = NamesParameter(help_text=MEASURES)
     where = ConditionsParameter(
         help_text="A condition on a measure or a key column, `flights>1000`; given several times, all of them apply. "
@@ -265,7 +283,7 @@ class EntriesParameters(RangeParameters):
 
 class GroupsParameters(RangeParameters):
     by = NamesParameter(help_text="Names of the key columns to group by, separated by commas; one at least")
-    as_of = AsOfParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
+    at_txid = AtTxidParameter(0, LARGEST_TXID, required=False, help_text=AT_TXID)
     order_by = TextParameter(
         help_text="The name of a measure, groups with the smallest first; with `-` before it largest first; in the "
         "order of the key columns if absent"
@@ -274,15 +292,21 @@ class GroupsParameters(RangeParameters):
 
 
 class ExportParameters(RangeParameters):
-    as_of = AsOfParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
+    format = ChoiceParameter(["csv", "ndjson", "arrow"], help_text=FORMAT)
+    at_txid = AtTxidParameter(0, LARGEST_TXID, required=False, help_text=AT_TXID)
     limit = NumberParameter(1, LARGEST_TXID, required=False, help_text="At most so many entries; all if absent")
 
 
-class KeyPathParameters(RequestSerializer):
-    """What a lookup of one key may have beside it: the members of the body of a bulk lookup."""
+class KeyParameters(RequestSerializer):
+    """A lookup of one key: the key, and the other members of the body of a bulk lookup."""
 
+    key = KeyPartsParameter(
+        help_text='The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed '
+        "where there is none"
+    )
     measures = NamesParameter(help_text=MEASURES)
-    as_of = NumberParameter(0, LARGEST_TXID, required=False, help_text=AS_OF)
+    at_txid = NumberParameter(0, LARGEST_TXID, required=False, help_text=AT_TXID)
+    at_time = TimeParameter(help_text=AT_TIME)
     min_txid = NumberParameter(
         0, LARGEST_TXID, required=False, help_text="Answer once this batch, or a later one, is committed"
     )
@@ -295,16 +319,9 @@ class KeyPathParameters(RequestSerializer):
     epoch = EpochField()
 
 
-class KeyParameters(KeyPathParameters):
-    key = KeyPartsParameter(
-        help_text='The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed '
-        "where there is none"
-    )
-
-
-def read_one(state: str, key: Any, asked: Mapping[str, Any]) -> tuple[Query, When]:
-    """Return what a lookup of one key asks. asked: what `KeyPathParameters` read."""
-    return Query(state, [key], asked.get("measures"), is_alone=True), _when(asked)
+def read_one(state: str, key: Any, asked: Mapping[str, Any]) -> tuple[Lookup, When]:
+    """Return what a lookup of one key asks. asked: what `KeyParameters` read."""
+    return Lookup(state, [key], asked.get("measures"), is_alone=True), when_of(asked)
 
 
 class HistoryParameters(RequestSerializer):

@@ -15,7 +15,7 @@ from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.entries import checked_key
 from tidegauge.webapp.api.lookups import read
 from tidegauge.webapp.catalog import readers
-from tidegauge.webapp.catalog.documents import range_document
+from tidegauge.webapp.catalog.documents import range_document, times_of
 from tidegauge.webapp.catalog.series import TimeRange
 
 
@@ -39,11 +39,11 @@ def _key_series(
         "state": name,
         "epoch": snapshot.epoch,
         "txid": snapshot.txid,
-        "as_of": snapshot.as_of,
+        "batch_time": snapshot.batch_time,
         "isolation": reader.isolation,
         "key": list(key),
     }
-    return own | range_document(span) | columns
+    return own | range_document(span) | columns | {"times": times_of(columns["times"])}
 
 
 def series_of(reader: Reader, key: Key, measures: Sequence[str], span: TimeRange) -> tuple[Snapshot, dict[str, Any]]:

@@ -9,16 +9,11 @@ class NameConverter(StringConverter):
     regex = "[^/\0]+"  # PostgreSQL's text has no NUL
 
 
-class KeyConverter(StringConverter):
-    regex = "[^\0]*"
-
-
 register_converter(NameConverter, "name")
-register_converter(KeyConverter, "key")
 
 urlpatterns = [
     # First: by far the most frequent request.
-    path("states/<name:name>/query", lookups.StateQueryView.as_view(), name="query"),
+    path("states/<name:name>/lookup", lookups.StateLookupView.as_view(), name="lookup"),
     path("pipelines", catalog.PipelinesView.as_view(), name="pipelines"),
     path("pipelines/<name:name>", catalog.PipelineView.as_view(), name="pipeline"),
     path("pipelines/<name:name>/batches", catalog.BatchesView.as_view(), name="batches"),
@@ -28,44 +23,32 @@ urlpatterns = [
     path(
         "pipelines/<name:name>/dead-letters/groups", dead_letters.LetterGroupsView.as_view(), name="dead_letter_groups"
     ),
-    path(
-        "pipelines/<name:name>/dead-letters/export.csv",
-        dead_letters.CsvLettersView.as_view(),
-        name="dead_letters_csv",
-    ),
-    path(
-        "pipelines/<name:name>/dead-letters/export.ndjson",
-        dead_letters.JsonLinesLettersView.as_view(),
-        name="dead_letters_ndjson",
-    ),
+    path("pipelines/<name:name>/dead-letters/export", dead_letters.LettersView.as_view(), name="dead_letter_export"),
     path("pipelines/<name:name>/dead-letters/replay", replay.ReplayView.as_view(), name="dead_letter_replay"),
     path("states", catalog.StatesView.as_view(), name="states"),
     path("states/<name:name>", catalog.StateView.as_view(), name="state"),
     path("states/<name:name>/keys", lookups.KeyView.as_view(), name="key"),
-    path("states/<name:name>/keys/<key:key>", lookups.KeyAtPathView.as_view(), name="key_at_path"),
     path("states/<name:name>/entries", ranges.EntriesView.as_view(), name="entries"),
     path("states/<name:name>/groups", ranges.GroupsView.as_view(), name="groups"),
-    path("states/<name:name>/export.csv", ranges.CsvExportView.as_view(), name="export_csv"),
-    path("states/<name:name>/export.ndjson", ranges.JsonLinesExportView.as_view(), name="export_ndjson"),
-    path("states/<name:name>/export.arrow", ranges.ArrowExportView.as_view(), name="export_arrow"),
+    path("states/<name:name>/export", ranges.ExportView.as_view(), name="export"),
     path("states/<name:name>/history", ranges.HistoryView.as_view(), name="history"),
     path("states/<name:name>/series", ranges.KeySeriesView.as_view(), name="key_series"),
     path("states/<name:name>/compaction", maintenance.CompactionView.as_view(), name="compaction"),
     path("states/<name:name>/expiry", maintenance.ExpiryView.as_view(), name="expiry"),
-    path("query", lookups.QueriesView.as_view(), name="queries"),
+    path("lookup", lookups.LookupsView.as_view(), name="lookups"),
     path("usage", access.UsageView.as_view(), name="usage"),
     path("tokens", access.TokensView.as_view(), name="tokens"),
     path("tokens/<name:token_id>", access.TokenView.as_view(), name="token"),
-    path("queries", saved_queries.SavedQueriesView.as_view(), name="saved_queries"),
-    path("queries/<name:name>", saved_queries.SavedQueryView.as_view(), name="saved_query"),
-    path("queries/<name:name>/openapi", saved_queries.SavedQuerySchemaView.as_view(), name="saved_query_schema"),
+    path("saved-queries", saved_queries.SavedQueriesView.as_view(), name="saved_queries"),
+    path("saved-queries/<name:name>", saved_queries.SavedQueryView.as_view(), name="saved_query"),
+    path("saved-queries/<name:name>/openapi", saved_queries.SavedQuerySchemaView.as_view(), name="saved_query_schema"),
     path(
-        "queries/<name:name>/versions/<int:version>",
+        "saved-queries/<name:name>/versions/<int:version>",
         saved_queries.SavedQueryVersionView.as_view(),
         name="saved_query_version",
     ),
     path(
-        "queries/<name:name>/versions/<int:version>/openapi",
+        "saved-queries/<name:name>/versions/<int:version>/openapi",
         saved_queries.SavedQueryVersionSchemaView.as_view(),
         name="saved_query_version_schema",
     ),

@@ -3,6 +3,8 @@
 The API, the commands with `--json` and the webhooks render the same ones.
 """
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_serializer
@@ -79,7 +81,7 @@ class StateSerializer(serializers.Serializer):
     )
     epoch = serializers.CharField(allow_blank=True, help_text=EPOCH)
     txid = serializers.IntegerField()
-    as_of = serializers.DateTimeField(allow_null=True)
+    batch_time = serializers.DateTimeField(allow_null=True)
     guarantee = serializers.CharField()
     isolation = serializers.ChoiceField(["committed", "uncommitted"])
     finding = serializers.CharField(
@@ -222,10 +224,23 @@ class Numbers(serializers.ListField):
         return numbers
 
 
+def times_of(points: Sequence[float]) -> list[datetime]:
+    """Return the times of points, which charts have as seconds since 1970, for an answer."""
+    return [datetime.fromtimestamp(seconds, UTC) for seconds in points]
+
+
+class Times(serializers.ListField):
+    def __init__(self, **options):
+        super().__init__(child=serializers.DateTimeField(), **options)
+
+    def to_representation(self, points):
+        return times_of(points)
+
+
 class RangeOfAnswer(serializers.Serializer):
     to = serializers.DateTimeField(source="range.until")
     step_seconds = serializers.IntegerField(source="range.step_seconds", help_text="what one point stands for at most")
-    times = serializers.ListField(child=serializers.FloatField(), help_text="of the points, in seconds since 1970")
+    times = Times(help_text="of the points")
 
     def get_fields(self):
         # `from` is a keyword of Python.

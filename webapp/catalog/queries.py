@@ -125,7 +125,7 @@ class StateSummary:
     last_fed_txid: int | None
     epoch: str
     txid: int
-    as_of: datetime | None
+    batch_time: datetime | None
     guarantee: str
     isolation: str
     finding: str
@@ -281,7 +281,7 @@ ORDER BY p.name
 STATES = sql.SQL("""
 SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since, s.finding, s.warning,
        s.last_fed_txid, s.measures_last_fed,
-       p.epoch, p.committed_txid AS txid, p.committed_time AS as_of,
+       p.epoch, p.committed_txid AS txid, p.committed_time AS batch_time,
        coalesce(stored.bytes, 0)::bigint AS state_bytes, coalesce(stored.keys, 0)::bigint AS keys,
        coalesce(pg_total_relation_size(to_regclass(format('tidegauge_changelog.%%I', s.name))), 0) AS changelog_bytes
 FROM {ledger}
@@ -395,7 +395,7 @@ def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) 
         last_fed_txid=row["last_fed_txid"],
         epoch=row["epoch"],
         txid=row["txid"],
-        as_of=row["as_of"],
+        batch_time=row["batch_time"],
         guarantee=row["guarantee"],
         isolation=isolation(spec),
         finding=row["finding"],

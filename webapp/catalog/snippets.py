@@ -29,7 +29,7 @@ class Wanted(NamedTuple):
 
     order_by: str = ""
     where: Sequence[str] = ()
-    as_of: int | None = None
+    at_txid: int | None = None
     limit: int = 0
     prefix: Sequence[Any] = ()
     search: str = ""
@@ -49,8 +49,8 @@ class Wanted(NamedTuple):
 
     @property
     def _given(self) -> dict[str, Any]:
-        # A zero is left out, except for as_of, because 0 is a batch there; a limit of 0 is no limit.
-        return {name: value for name, value in self._asdict().items() if value or (name, value) == ("as_of", 0)}
+        # A zero is left out, except for at_txid, because 0 is a batch there; a limit of 0 is no limit.
+        return {name: value for name, value in self._asdict().items() if value or (name, value) == ("at_txid", 0)}
 
 
 def lookup(
@@ -58,14 +58,14 @@ def lookup(
     spec: StateSpec,
     keys: Sequence[Sequence[Any]],
     measures: Sequence[str] = (),
-    as_of: int | None = None,
+    at_txid: int | None = None,
 ) -> Snippets:
     """Look keys up. keys: their parts as in JSON. Each program prints the results."""
     body: dict[str, Any] = {"keys": [list(key) for key in keys]} | ({"measures": list(measures)} if measures else {})
-    body |= {} if as_of is None else {"as_of": as_of}
-    at_batch = [] if as_of is None else [f"as_of={as_of}"]
+    body |= {} if at_txid is None else {"at_txid": at_txid}
+    at_batch = [] if at_txid is None else [f"at_txid={at_txid}"]
     asked = ", ".join([repr([tuple(key) for key in keys]), *_measures(measures), *at_batch])
-    url = server.address("states", spec.name, "query")
+    url = server.address("states", spec.name, "lookup")
     programs = {
         "curl": curl(server, url, more=['-H "Content-Type: application/json"', f"-d {in_shell(as_json(body))}"]),
         "Python": python(
@@ -75,16 +75,14 @@ def lookup(
         ),
         "JavaScript": javascript(server, url, "JSON.stringify((await answer.json()).results)", in_javascript(body)),
     }
-    in_sql = {} if as_of is not None else snippets_in_sql.of_keys(spec, keys, measures)
+    in_sql = {} if at_txid is not None else snippets_in_sql.of_keys(spec, keys, measures)
     return Snippets(url, programs | in_sql, as_json(body))
 
 
 def one_key(server: Server, spec: StateSpec, key: Sequence[Any], measures: Sequence[str] = ()) -> Snippets:
     """Read one key by GET."""
-    parts = [part if isinstance(part, str) else as_json(part) for part in key]
-    in_path = all(part not in ("", ".", "..") and "/" not in part for part in parts)
-    url = server.address("states", spec.name, "keys", *(parts if in_path else ()))
-    parameters = [] if in_path else [("key", as_json(list(key)))]
+    url = server.address("states", spec.name, "keys")
+    parameters = [("key", as_json(list(key)))] if spec.key else []
     parameters += [("measures", ",".join(measures))] if measures else []
     asked = ", ".join([repr(tuple(key)), *_measures(measures)])
     programs = {
@@ -128,7 +126,8 @@ def groups(server: Server, spec: StateSpec, by: Sequence[str], wanted: Wanted) -
 def export(server: Server, spec: StateSpec, wanted: Wanted | None = None) -> Snippets:
     """Export entries as CSV, in key order."""
     wanted = wanted or Wanted()
-    url, parameters, file = server.address("states", spec.name, "export.csv"), wanted.parameters, f"{spec.name}.csv"
+    url, file = server.address("states", spec.name, "export"), f"{spec.name}.csv"
+    parameters = [("format", "csv"), *wanted.parameters]
     asked = ", ".join([repr(file), "'csv'", *wanted.arguments])
     programs = {
         "curl": curl(server, url, parameters, [f"-o {in_shell(file)}"]),
@@ -141,7 +140,7 @@ def export(server: Server, spec: StateSpec, wanted: Wanted | None = None) -> Sni
 def saved_query(server: Server, name: str, values: Mapping[str, Any], version: int | None = None) -> Snippets:
     """Run a saved query. values: the values of its parameters, as text or lists of texts."""
     versioned = [] if version is None else ["versions", str(version)]
-    url, parameters = server.address("queries", name, *versioned), _repeated(values)
+    url, parameters = server.address("saved-queries", name, *versioned), _repeated(values)
     query = f"{name!r}" if version is None else f"{name!r}, version={version}"
     programs = {
         "curl": curl(server, url, parameters),
@@ -197,7 +196,7 @@ def _series(server: Server, url: str, parameters: Sequence[tuple[str, Any]], rea
 
 
 def _entries_in_sql(spec: StateSpec, wanted: Wanted) -> dict[str, str]:
-    if wanted.as_of is not None:
+    if wanted.at_txid is not None:
         return {}
     return snippets_in_sql.of_entries(
         spec, wanted.prefix, wanted.search, wanted.where, wanted.order_by, wanted.limit, wanted.measures

@@ -31,7 +31,7 @@ SEARCH_CURSOR = "search."
 SEARCHED_ON_PAGES = frozenset({"q", "order", "where", "group"})
 # The data of a state's charts by time: it always folds a range of rows.
 FOLDED_FOR_PAGES = "/explore/series"
-RUN_OF_SAVED_QUERY = re.compile(r"/api/v1/queries/([^/]+(?:/versions/[0-9]+)?)")
+RUN_OF_SAVED_QUERY = re.compile(r"/api/v1/saved-queries/([^/]+(?:/versions/[0-9]+)?)")
 # Saved queries that read no more rows than they return, by the name in their address. A process learns this when it
 # runs the query for the first time, and treats it as a search until then.
 _quick_queries: set[str] = set()
@@ -118,7 +118,7 @@ def pool_of(environ: Mapping[str, Any]) -> str:
     if not path.startswith(API):
         reads_more = path.endswith(FOLDED_FOR_PAGES) or not SEARCHED_ON_PAGES.isdisjoint(dict(_given(query)))
         return "searches" if path.startswith("/states/") and reads_more else "pages"
-    if path.rpartition("/")[2].startswith("export."):
+    if path.endswith("/export"):
         return "exports"
     saved = RUN_OF_SAVED_QUERY.fullmatch(path)
     if saved is not None:

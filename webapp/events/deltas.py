@@ -177,14 +177,14 @@ def _begin(reads: StateReads, event: str, fields: dict[str, Any]) -> Delta:
     if reads.subscription.keys is None:
         now = reads.changes(0, batches=0)
         name, at = "ready" if event == "snapshot" else event, EventId(now.txid, now.epoch)
-        start = frame(name, _fields(reads, at, now.as_of) | fields, at)
+        start = frame(name, _fields(reads, at, now.batch_time) | fields, at)
         return Delta([start], Cursor(at, now.attempt, now.catalog_version))
     # Read before the snapshot, so that the next delta is a reset if the declaration changes in between.
     version = reads.changes(0, batches=0).catalog_version
     seen = reads.snapshot()
     results = {"isolation": reads.reader.isolation, "results": orjson.Fragment(seen.results)}
     at = EventId(seen.txid, seen.epoch)
-    start = frame(event, _fields(reads, at, seen.as_of) | fields | results, at)
+    start = frame(event, _fields(reads, at, seen.batch_time) | fields | results, at)
     return Delta([start], Cursor(at, seen.attempt, version, seen.results if reads.compares else b""))
 
 
@@ -240,7 +240,7 @@ def _compare(reads: StateReads, cursor: Cursor) -> Delta:
     if not changed:
         # Keep the old results, so that rows that expire between two batches are sent with the next one.
         return Delta([], Cursor(at, seen.attempt, version, cursor.results))
-    data = _fields(reads, at, seen.as_of) | {"changes": changed, "complete": True}
+    data = _fields(reads, at, seen.batch_time) | {"changes": changed, "complete": True}
     return Delta([frame("batch", data, at)], Cursor(at, seen.attempt, version, seen.results))
 
 
@@ -256,12 +256,12 @@ def _is_sent(reads: StateReads, batch: ChangedBatch) -> bool:
 def _batch(reads: StateReads, epoch: str, batch: ChangedBatch) -> Frame:
     content = {"changes": orjson.Fragment(batch.changes), "complete": batch.complete}
     at = EventId(batch.txid, epoch)
-    return frame("batch", _fields(reads, at, batch.as_of) | content, at)
+    return frame("batch", _fields(reads, at, batch.batch_time) | content, at)
 
 
-def _fields(reads: StateReads, at: EventId, as_of: Any) -> dict[str, Any]:
+def _fields(reads: StateReads, at: EventId, batch_time: Any) -> dict[str, Any]:
     fields = {"state": reads.subscription.state, "epoch": at.epoch, "txid": at.txid}
-    return fields | ({} if as_of is None else {"as_of": as_of})
+    return fields | ({} if batch_time is None else {"batch_time": batch_time})
 
 
 def _pipelines(conn: psycopg.Connection, subscription: CommitsSubscription) -> dict[str, tuple[Any, ...]]:

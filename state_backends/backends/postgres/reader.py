@@ -89,14 +89,14 @@ class StateReader(Reader):
         return other
 
     def multi_get(
-        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, at_txid: int | None = None
     ) -> Snapshot:
-        return self.answer(self.ask(keys, measures, as_of=as_of))
+        return self.answer(self.ask(keys, measures, at_txid=at_txid))
 
     def combine(
-        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, as_of: int | None = None
+        self, keys: Sequence[Key], measures: Sequence[str] | None = None, *, at_txid: int | None = None
     ) -> Snapshot:
-        return self.answer(self.ask(keys, measures, combine=True, as_of=as_of))
+        return self.answer(self.ask(keys, measures, combine=True, at_txid=at_txid))
 
     def ask(
         self,
@@ -104,22 +104,22 @@ class StateReader(Reader):
         measures: Sequence[str] | None = None,
         *,
         combine: bool = False,
-        as_of: int | None = None,
+        at_txid: int | None = None,
     ) -> Ask:
         """Return the question that `multi_get`, or `combine`, puts; see multi_state.py for who else does."""
         if combine:
-            return self._ask_combined(self.spec.check_keys(keys), measures, as_of)
+            return self._ask_combined(self.spec.check_keys(keys), measures, at_txid)
         arrays = self._table.arrays(self.spec.check_columns(keys), len(keys))
         asked = check_measures(self.spec, measures)
-        if as_of is None:
+        if at_txid is None:
             statement = self._kept(("now", *asked), lambda: self._lookup_sql(asked))
             return Ask(statement, [*arrays, self.spec.name], 7, _found)
         statement = self._kept(("then", *asked), lambda: self._lookup_then_sql(asked))
-        return Ask(statement, [as_of, *arrays, self.spec.name], 7, partial(self._then, as_of, _found_then))
+        return Ask(statement, [at_txid, *arrays, self.spec.name], 7, partial(self._then, at_txid, _found_then))
 
     def read_page(self, query: RangeQuery) -> Snapshot:
         check_order(self.spec, query.order_by)
-        asked, past = check_measures(self.spec, query.measures), query.as_of is not None
+        asked, past = check_measures(self.spec, query.measures), query.at_txid is not None
         bounds, conditions = query.bounds(self.spec)
         place = check_after(self.spec, query.order_by, query.after)
         if query.order_by is not None and query.most_read:
@@ -127,22 +127,22 @@ class StateReader(Reader):
         shape = shape_of(asked, bounds, query.order_by, query.descending, place, conditions, past=past)
         statement = self._kept(shape, lambda: page_sql(self._table, shape))
         parameters = [*page_parameters(self._table, shape, bounds, place, query.limit, conditions), self.spec.name]
-        if query.as_of is None:
+        if query.at_txid is None:
             return _page_now(query.limit, self._row(statement, parameters))
-        row = self._row(statement, [query.as_of, *parameters])
-        return self._then(query.as_of, partial(_page_then, query.limit), row)
+        row = self._row(statement, [query.at_txid, *parameters])
+        return self._then(query.at_txid, partial(_page_then, query.limit), row)
 
     def read_groups(self, by: Sequence[str], query: RangeQuery) -> Snapshot:
         grouping = Grouping.checked(self.spec, by, query.measures, query.order_by, query.descending, query.limit)
-        (bounds, conditions), past = query.bounds(self.spec), query.as_of is not None
+        (bounds, conditions), past = query.bounds(self.spec), query.at_txid is not None
         if has_over(self._conn, self._table, bounds, query.most_read, past=past):
             raise too_many_to_group(self.spec, query.most_read)
         stored, within = grouping.stored(self.spec), range_parameters(bounds)
         statement = groups_sql(self._table, grouping.by, stored, bounds, conditions, past=past).as_bytes()
         again = within if past and reaches_by_row(self._table) else []
         parameters = [*again, *within, *where_parameters(conditions), self.spec.name]
-        row = self._row(statement, [query.as_of, *parameters] if past else parameters)
-        txid, attempt, at, epoch, *arrays = row if query.as_of is None else self._within_reach(query.as_of, row)
+        row = self._row(statement, [query.at_txid, *parameters] if past else parameters)
+        txid, attempt, at, epoch, *arrays = row if query.at_txid is None else self._within_reach(query.at_txid, row)
         results, complete = grouping.results(self.spec, rows_of(grouping.by, stored, arrays))
         return Snapshot(txid, attempt, at, epoch, results, complete=complete)
 
@@ -169,14 +169,14 @@ class StateReader(Reader):
         return Snapshot(txid, attempt, at, epoch, results.encode())
 
     def open_export(self, query: RangeQuery, live_at: datetime | None = None) -> Export:
-        asked, as_of = list(dict.fromkeys(check_measures(self.spec, query.measures))), query.as_of
+        asked, at_txid = list(dict.fromkeys(check_measures(self.spec, query.measures))), query.at_txid
         bounds, conditions = query.bounds(self.spec)
         parameters, shown = range_parameters(bounds), columns_of(self.spec, asked)
         with ExitStack() as resources:
-            begin_snapshot(self._conn, self._exported_tables(as_of, live_at), resources)
-            (txid, attempt, at, epoch, ttl, retried), past = self._ledger(bounds, parameters, as_of, live_at)
-            clock = None if as_of is None else live_at or at
-            liveness = NOW if as_of is None else THEN
+            begin_snapshot(self._conn, self._exported_tables(at_txid, live_at), resources)
+            (txid, attempt, at, epoch, ttl, retried), past = self._ledger(bounds, parameters, at_txid, live_at)
+            clock = None if at_txid is None else live_at or at
+            liveness = NOW if at_txid is None else THEN
             statement = rows_sql(self._table, asked, bounds, conditions, past=past, clock=liveness)
             values = [ttl, txid, clock, retried, *parameters, *where_parameters(conditions)]
             rows = fetched(self._conn, statement, values, json_places(shown))
@@ -186,18 +186,18 @@ class StateReader(Reader):
     def answer(self, ask: Ask) -> Snapshot:
         return ask.read(self._row(ask.statement, ask.parameters))
 
-    def _ask_combined(self, keys: Sequence[Key], measures: Sequence[str] | None, as_of: int | None) -> Ask:
+    def _ask_combined(self, keys: Sequence[Key], measures: Sequence[str] | None, at_txid: int | None) -> Ask:
         check_folds(self.spec)
         # Dicts, as a key may be written in several ways.
         arrays = self._table.key_columns(list(dict.fromkeys(keys)))
         asked = list(dict.fromkeys(check_measures(self.spec, measures)))
         columns = width(self.spec, asked) + 6
-        if as_of is None:
+        if at_txid is None:
             statement = self._kept(("combined", *asked), lambda: combine_sql(self._table, asked))
             return Ask(statement, [*arrays, self.spec.name], columns, partial(self._combined, asked))
         statement = self._kept(("combined then", *asked), lambda: combine_then_sql(self._table, asked))
-        read = partial(self._then, as_of, partial(self._combined_then, asked))
-        return Ask(statement, [as_of, *arrays, self.spec.name], columns, read)
+        read = partial(self._then, at_txid, partial(self._combined_then, asked))
+        return Ask(statement, [at_txid, *arrays, self.spec.name], columns, read)
 
     def _combined(self, measures: Sequence[str], row: Sequence[Any]) -> Snapshot:
         txid, attempt, at, epoch, ttl, oldest, *parts = row
@@ -212,24 +212,24 @@ class StateReader(Reader):
         """Tell whether the rows have the committed batch, whatever is written; `live_at` then says what is live."""
         return live_at is not None and self._table.keeps_previous and BACKENDS[self.spec.backend].tables is not None
 
-    def _exported_tables(self, as_of: int | None, live_at: datetime | None) -> list[sql.Identifier]:
-        logged = as_of is not None and self.spec.changelog
+    def _exported_tables(self, at_txid: int | None, live_at: datetime | None) -> list[sql.Identifier]:
+        logged = at_txid is not None and self.spec.changelog
         rows = [self._table.name] if not logged or self._has_committed(live_at) else []
         return [*rows, *([self._table.changelog] if logged else [])]
 
     def _ledger(
-        self, bounds: KeyRange, parameters: list[Any], as_of: int | None, live_at: datetime | None
+        self, bounds: KeyRange, parameters: list[Any], at_txid: int | None, live_at: datetime | None
     ) -> tuple[Sequence[Any], bool]:
         """Return COMMITTED_BATCH of a batch, the ttl, the newest batch since that was tried again; and whether the
         batch is of the past.
         """
         now = self._row(LEDGER_NOW, [self.spec.name])
         # The rows have the committed batch as well as the changelog does, and are fewer.
-        if as_of is None or (as_of == now[0] and self._has_committed(live_at)):
+        if at_txid is None or (at_txid == now[0] and self._has_committed(live_at)):
             return now, False
         within = [] if self.spec.changelog else parameters  # a changelog reaches as far back for every key
-        row = self._row(reach_sql(self._table, bounds).as_bytes(), [as_of, *within, self.spec.name])
-        return self._within_reach(as_of, row), True
+        row = self._row(reach_sql(self._table, bounds).as_bytes(), [at_txid, *within, self.spec.name])
+        return self._within_reach(at_txid, row), True
 
     def _kept(self, question: Hashable, compose: Callable[[], sql.Composed]) -> bytes:
         # Composing takes longer than sending.
@@ -240,15 +240,15 @@ class StateReader(Reader):
                 self._statements[question] = statement
         return statement
 
-    def _then(self, as_of: int, read: Callable[[Sequence[Any]], Snapshot], row: Sequence[Any]) -> Snapshot:
-        return read(self._within_reach(as_of, row))
+    def _then(self, at_txid: int, read: Callable[[Sequence[Any]], Snapshot], row: Sequence[Any]) -> Snapshot:
+        return read(self._within_reach(at_txid, row))
 
-    def _within_reach(self, as_of: int, row: Sequence[Any]) -> Sequence[Any]:
+    def _within_reach(self, at_txid: int, row: Sequence[Any]) -> Sequence[Any]:
         *answer, newest, oldest = row
-        if as_of > newest:
-            raise NotCommittedError(self.spec.name, as_of, newest)
-        if as_of < oldest:
-            raise OutOfReachError(self.spec.name, as_of, oldest)
+        if at_txid > newest:
+            raise NotCommittedError(self.spec.name, at_txid, newest)
+        if at_txid < oldest:
+            raise OutOfReachError(self.spec.name, at_txid, oldest)
         return answer
 
     def _row(self, statement: bytes, parameters: Sequence[Any]) -> tuple[Any, ...]:

@@ -68,9 +68,9 @@ def test_the_state_is_fed_again_in_a_new_epoch_and_the_others_are_not_touched(co
 def test_readers_have_the_past_since_the_batch_before_and_the_pipeline_goes_on_in_both(counted):
     reprocess(counted).run()
     reader = StateReader(counted.conn, Catalog(counted.conn).get("words"))
-    then = [reader.multi_get([("dog",)], as_of=txid).parsed()[0]["value"] for txid in (2, 3)]
+    then = [reader.multi_get([("dog",)], at_txid=txid).parsed()[0]["value"] for txid in (2, 3)]
     with pytest.raises(OutOfReachError):
-        reader.multi_get([("dog",)], as_of=1)
+        reader.multi_get([("dog",)], at_txid=1)
     counted.land("4.txt", "dog cow")
 
     batches = counted.run(two_states(counted.input, LETTERS))

@@ -74,9 +74,9 @@ def test_readers_see_the_old_state_whole_until_they_see_the_new_one_whole(counte
 def test_the_past_begins_anew_and_the_pipeline_goes_on_from_where_its_reprocess_ended(counted):
     reprocess(counted, words(counted.input, LETTERS)).run()
     reader = StateReader(counted.conn, Catalog(counted.conn).get("words"))
-    first = reader.multi_get([("dog",)], as_of=ROOM + 1)
+    first = reader.multi_get([("dog",)], at_txid=ROOM + 1)
     with pytest.raises(Exception, match=str(ROOM + 1)):
-        reader.multi_get([("dog",)], as_of=2)
+        reader.multi_get([("dog",)], at_txid=2)
     counted.land("3.txt", "dog cow")
 
     batches = counted.run(words(counted.input, LETTERS))

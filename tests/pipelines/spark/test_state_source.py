@@ -103,7 +103,7 @@ def test_all_tasks_of_all_jobs_read_the_batch_of_the_load(feed, load, conn):
     assert counted == [{1: 2_000}]
     newest = load().select("orders").distinct().collect()
     assert newest == [(feed.next_batch_id(),)]
-    assert load(as_of=2).select("orders").distinct().collect() == [(2,)]
+    assert load(at_txid=2).select("orders").distinct().collect() == [(2,)]
 
 
 def test_what_is_no_longer_there_is_refused_by_name(feed, load, conn):
@@ -115,7 +115,7 @@ def test_what_is_no_longer_there_is_refused_by_name(feed, load, conn):
     with pytest.raises(Exception, match="state 'orders_by_day': batch 1 has changed since this read began"):
         state.collect()
     with pytest.raises(Exception, match="batch 7 is not committed, the newest one is 1"):
-        load(as_of=7)
+        load(at_txid=7)
     with pytest.raises(Exception, match=r"leave out .schema\(..\), and name what to read in the option 'measures'"):
         load().sparkSession.read.schema("shop string").format("tidegauge").load().collect()
 
@@ -139,9 +139,11 @@ def test_a_filter_never_leaves_out_what_spark_would_keep(feed, database_url):
     ("options", "message"),
     [
         ({}, "option 'state' is missing"),
-        ({"stat": "x"}, "option 'stat' is not an option of format 'tidegauge': state, dsn, as_of"),
-        ({"state": "orders_by_day", "as_of": "yesterday"}, "'yesterday' is neither a batch nor a time"),
-        ({"state": "orders_by_day", "as_of": "2024-01-01T00:00:00"}, "is neither a batch nor a time"),
+        ({"stat": "x"}, "option 'stat' is not an option of format 'tidegauge': state, dsn, at_txid, at_time"),
+        ({"state": "orders_by_day", "at_txid": "newest"}, "'at_txid': 'newest' is not the number of a batch"),
+        ({"state": "orders_by_day", "at_time": "yesterday"}, "'yesterday' is not a time with an offset"),
+        ({"state": "orders_by_day", "at_time": "2024-01-01T00:00:00"}, "is not a time with an offset"),
+        ({"state": "orders_by_day", "at_txid": "1", "at_time": AT.isoformat()}, "both name a batch; set only one"),
         ({"state": "orders_by_day", "partitions": "0"}, "'0' is not a number from 1 to 1000"),
         ({"state": "orders_by_day", "prefix": "JFK"}, r"'JFK' is not JSON; write the first parts of a key"),
     ],

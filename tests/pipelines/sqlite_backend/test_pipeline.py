@@ -66,7 +66,7 @@ def word_count(folder, spec, fault=None):
 
 
 def asked(api, state, keys):
-    answer = api.ask("POST", f"/states/{state}/query", {"keys": [[key] for key in keys]}).json()
+    answer = api.ask("POST", f"/states/{state}/lookup", {"keys": [[key] for key in keys]}).json()
     found = {result["key"][0]: result["value"] or result["status"] for result in answer["results"]}
     return answer["txid"], {key: value["count"] if isinstance(value, dict) else value for key, value in found.items()}
 
@@ -108,7 +108,7 @@ def test_the_api_pages_exports_and_describes_it(workspace, api):
     workspace.run(word_count(workspace.input, words()))
 
     page = api.ask("GET", "/states/sqlite_words/entries?order_by=-count&limit=2").json()
-    exported = api.get("/api/v1/states/sqlite_words/export.csv")
+    exported = api.get("/api/v1/states/sqlite_words/export?format=csv")
     state = api.ask("GET", "/states/sqlite_words").json()
 
     assert [(entry["key"], entry["value"]) for entry in page["entries"]] == [

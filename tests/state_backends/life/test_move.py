@@ -182,7 +182,7 @@ def test_another_pipeline_feeds_a_state_on_from_its_next_batch(two):
     taken_over(target, own, moved)
     target.run(views(("x", 1)), views(("a", 1)))
     assert target.read(moved, ("a",)) == [{"n": 6}]
-    assert StateReader(target.conn, moved).multi_get([("a",)], as_of=3).parsed()[0]["value"] == {"n": 5}
+    assert StateReader(target.conn, moved).multi_get([("a",)], at_txid=3).parsed()[0]["value"] == {"n": 5}
     entries = target.conn.execute(f"SELECT n, txid FROM tidegauge_changelog.{moved.name} ORDER BY txid").fetchall()
     assert entries == [(5, 0), (6, 4)]
 

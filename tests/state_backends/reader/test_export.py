@@ -61,7 +61,7 @@ def test_rows_come_in_key_order_as_python_values_under_named_columns(reader_of, 
 
     exported = reader.export()
 
-    assert (exported.txid, exported.attempt, exported.as_of) == (1, 1, batch.batch_time)
+    assert (exported.txid, exported.attempt, exported.batch_time) == (1, 1, batch.batch_time)
     assert exported.columns == {
         "day": "date",
         "x": "double precision",
@@ -154,7 +154,7 @@ def test_the_past_is_exported_from_a_changelog_though_batches_go_on(reader_of, p
     feed.commit(*pages(10))
     feed.commit(*pages(5), gone=[("00009",)])
     feed.commit(*pages(12))
-    exported = reader.export(as_of=2)
+    exported = reader.export(at_txid=2)
     batches = exported.batches()
     first = next(batches)
     feed.commit(*pages(12))
@@ -171,10 +171,10 @@ def test_what_is_out_of_reach_is_refused_before_the_first_row(reader_of, place):
         feed.commit(*pages(2))
 
     with pytest.raises(OutOfReachError):
-        reader.export(as_of=1)
+        reader.export(at_txid=1)
     with pytest.raises(NotCommittedError):
-        reader.export(as_of=4)
-    assert rows(reader.export(as_of=3)) == [("00000", 3), ("00001", 3)]
+        reader.export(at_txid=4)
+    assert rows(reader.export(at_txid=3)) == [("00000", 3), ("00001", 3)]
 
 
 def test_without_a_changelog_only_the_rows_of_the_range_need_to_be_told(reader_of):
@@ -183,9 +183,9 @@ def test_without_a_changelog_only_the_rows_of_the_range_need_to_be_told(reader_o
     feed.commit(*pages(1))
     feed.commit(*pages(1))
 
-    assert rows(reader.export(as_of=1, start=("00001",))) == [("00001", 1), ("00002", 1)]
+    assert rows(reader.export(at_txid=1, start=("00001",))) == [("00001", 1), ("00002", 1)]
     with pytest.raises(OutOfReachError):
-        reader.export(as_of=1)
+        reader.export(at_txid=1)
 
 
 def test_a_scan_whose_batch_has_moved_on_ends_with_an_error_and_mixes_nothing(reader_of, monkeypatch):
@@ -259,7 +259,7 @@ class TestConnection:
     def test_it_is_free_after_an_error(self, taken):
         reader, conn = taken
         with pytest.raises(NotCommittedError):
-            reader.export(as_of=9)
+            reader.export(at_txid=9)
 
         assert self.is_free(conn)
 

@@ -112,7 +112,7 @@ class TestModel:
         for reader in feed.readers():
             for where, expected in zip(asked, left, strict=True):
                 assert {e["key"][0] for e in pages(reader, where=where, limit=2)} == expected
-                assert {e["key"][0] for e in pages(reader, where=where, as_of=1, limit=2)} == expected
+                assert {e["key"][0] for e in pages(reader, where=where, at_txid=1, limit=2)} == expected
 
     @pytest.mark.parametrize("types", KEYS.values(), ids=KEYS.keys())
     @fewer
@@ -138,7 +138,7 @@ class TestModel:
         ]
 
         for reader in feed.readers():
-            for at in ({}, {"as_of": 1}) if spec.changelog or reader.spec.backend == "postgres" else ({},):
+            for at in ({}, {"at_txid": 1}) if spec.changelog or reader.spec.backend == "postgres" else ({},):
                 shown = [order.shown(entry) for entry in pages(reader, where=where, prefix=prefix, limit=2, **at)]
                 assert shown == sorted(map(order.of, left))
                 assert [order.of(row[:-1]) for row in exported(reader, where=where, prefix=prefix, **at)] == shown
@@ -321,7 +321,7 @@ class TestBatches:
         reader, _ = feed.readers()
 
         with pytest.raises(OutOfReachError):
-            reader.page(where=[Filter("n", ">", 100)], as_of=1)
+            reader.page(where=[Filter("n", ">", 100)], at_txid=1)
 
     @BOTH
     def test_expired_entries_are_not_left_by_a_filter(self, twins, place):
@@ -349,7 +349,7 @@ class TestBounds:
         feed = twins(VIEWS, changelog=changelog)
         feed.commit(*({"site": "s", "page": f"{n:02}", "n": n + 1, "cost": None} for n in range(10)))
         reader, where = feed.readers()[place], [Filter("n", "in", [2, 10])]
-        at = {"as_of": 1} if changelog else {}
+        at = {"at_txid": 1} if changelog else {}
 
         first = reader.page(where=where, **at)
         second = reader.page(where=where, after=first.after, **at)

@@ -73,7 +73,7 @@ class TestUntil:
         feed = twins(VIEWS, changelog=True)
         feed.commit(*rows("a"))
 
-        assert feed.readers()[place].multi_get([("a",)], as_of=1).until is None
+        assert feed.readers()[place].multi_get([("a",)], at_txid=1).until is None
 
     def test_a_version_of_an_open_batch_does_not_prolong_an_answer(self, twins):
         feed = twins(VIEWS)
@@ -109,7 +109,7 @@ class TestCommitted:
         page = reader.page()
         assert (
             reader.committed()
-            == (page.txid, page.attempt, page.as_of, page.epoch)
+            == (page.txid, page.attempt, page.batch_time, page.epoch)
             == (2, 1, batch.batch_time, batch.epoch)
         )
 

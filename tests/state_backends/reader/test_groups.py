@@ -111,9 +111,9 @@ def test_an_earlier_batch_is_told_from_the_changelog(twins, place):
     feed.commit(sold("a", 1, 1), sold("b", 1, 7))
     reader = feed.readers()[place]
 
-    assert groups(reader, ["page"], as_of=1) == [("a", 2, 10)]
-    assert groups(reader, ["page"], as_of=2) == [("a", 2, 11), ("b", 1, 7)]
-    assert reader.groups(["page"], as_of=1).txid == 1
+    assert groups(reader, ["page"], at_txid=1) == [("a", 2, 10)]
+    assert groups(reader, ["page"], at_txid=2) == [("a", 2, 11), ("b", 1, 7)]
+    assert reader.groups(["page"], at_txid=1).txid == 1
 
 
 def test_without_a_changelog_rows_that_have_moved_on_are_out_of_reach(twins):
@@ -122,9 +122,9 @@ def test_without_a_changelog_rows_that_have_moved_on_are_out_of_reach(twins):
         feed.commit(sold("a", 1, 1), sold("b", 1, 1))
     reader = feed.readers()[0]
 
-    assert groups(reader, ["page"], as_of=3, where=[Filter("page", "=", "b")]) == [("b", 1, 3)]
+    assert groups(reader, ["page"], at_txid=3, where=[Filter("page", "=", "b")]) == [("b", 1, 3)]
     with pytest.raises(OutOfReachError):
-        groups(reader, ["page"], as_of=1)
+        groups(reader, ["page"], at_txid=1)
 
 
 @BOTH

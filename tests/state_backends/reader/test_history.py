@@ -44,7 +44,7 @@ def test_every_version_comes_newest_first_with_its_batch_and_time(twins, place):
     ]
     times = [datetime.fromisoformat(each["at"]) for each in found]
     assert times == [batch.batch_time for batch in (third, second, first)]
-    assert (answer.txid, answer.attempt, answer.as_of, answer.complete) == (4, 1, third.batch_time, True)
+    assert (answer.txid, answer.attempt, answer.batch_time, answer.complete) == (4, 1, third.batch_time, True)
 
 
 @BOTH

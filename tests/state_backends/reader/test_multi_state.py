@@ -67,7 +67,7 @@ class TestTables:
         answers = at_one_batch(conn, questions)
 
         assert values(answers) == [[{"n": 2}, None], [{"n": 2}], [{"n": 4}], []]
-        assert {(each.txid, each.attempt, each.as_of) for each in answers} == {(2, 1, batch.batch_time)}
+        assert {(each.txid, each.attempt, each.batch_time) for each in answers} == {(2, 1, batch.batch_time)}
         for question, answer in zip(questions, answers, strict=True):
             ask = question.reader.combine if question.combine else question.reader.multi_get
             assert answer == ask(question.keys, question.measures)
@@ -86,16 +86,16 @@ class TestTables:
         add(feed)
         one, two = (StateReader(conn, spec) for spec in feed.specs)
 
-        answers = at_one_batch(conn, [StateLookup(one, [("a",)]), StateLookup(two, [()], combine=True)], as_of=1)
+        answers = at_one_batch(conn, [StateLookup(one, [("a",)]), StateLookup(two, [()], combine=True)], at_txid=1)
 
         assert values(answers) == [[{"n": 1}], [{"n": 1, "top": 1}]]
         assert {each.txid for each in answers} == {1}
         with pytest.raises(NotCommittedError):
-            at_one_batch(conn, [StateLookup(one, [("a",)])], as_of=3)
+            at_one_batch(conn, [StateLookup(one, [("a",)])], at_txid=3)
         if not changelog:
             add(feed)
             with pytest.raises(OutOfReachError):
-                at_one_batch(conn, [StateLookup(two, [()]), StateLookup(one, [("a",)])], as_of=1)
+                at_one_batch(conn, [StateLookup(two, [()]), StateLookup(one, [("a",)])], at_txid=1)
 
     def test_they_never_differ_while_batches_are_committed(self, feed, connect):
         """Every batch adds the same to both states, one after the other."""
@@ -153,7 +153,7 @@ class TestTables:
     def test_the_connection_is_left_as_it_was_found_after_an_error_too(self, feed, questions, conn, wrong, error):
         add(feed)
         with pytest.raises(error):
-            at_one_batch(conn, [*questions, StateLookup(questions[0].reader, **wrong)], as_of=9)
+            at_one_batch(conn, [*questions, StateLookup(questions[0].reader, **wrong)], at_txid=9)
 
         assert conn.autocommit
         assert conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
@@ -244,10 +244,10 @@ class TestBesideRedis:
             for _ in range(3):
                 feed.commit(self.row())
             if changelog:
-                assert values(at_one_batch(conn, questions, as_of=1)) == [[{"n": 1}]] * 2
+                assert values(at_one_batch(conn, questions, at_txid=1)) == [[{"n": 1}]] * 2
             else:
                 with pytest.raises(OutOfReachError):
-                    at_one_batch(conn, questions, as_of=1)
+                    at_one_batch(conn, questions, at_txid=1)
 
     def test_one_of_another_pipeline_is_refused(self, beside, conn):
         (_, one), (_, other) = beside(), beside()

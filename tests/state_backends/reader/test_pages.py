@@ -242,14 +242,14 @@ def test_pages_as_of_a_batch_are_that_batch_whatever_is_committed_or_open(twins,
     txid = data.draw(st.integers(0, len(history)))
     order_by, limit = data.draw(st.sampled_from([None, "n"])), data.draw(st.integers(1, 3))
     for reader in feed.readers():
-        seen = list(pages(reader, go_on, order_by=order_by, limit=limit, as_of=txid))
+        seen = list(pages(reader, go_on, order_by=order_by, limit=limit, at_txid=txid))
 
         assert len(seen) == len(states[txid])
         assert {int(entry["key"][0]): entry["value"]["n"] for entry in seen} == states[txid]
 
 
 def all_entries(reader, txid):
-    return {int(entry["key"][0]): entry["value"]["n"] for entry in pages(reader, limit=2, as_of=txid)}
+    return {int(entry["key"][0]): entry["value"]["n"] for entry in pages(reader, limit=2, at_txid=txid)}
 
 
 @few
@@ -264,7 +264,7 @@ def test_without_a_changelog_pages_of_the_past_are_right_or_out_of_reach(twins, 
         assert all_entries(reader, len(history)) == states[-1]
         for txid, state in enumerate(states):
             with suppress(OutOfReachError):
-                seen = list(pages(reader, limit=limit, order_by=order_by, as_of=txid))
+                seen = list(pages(reader, limit=limit, order_by=order_by, at_txid=txid))
                 assert {int(entry["key"][0]): entry["value"]["n"] for entry in seen} == state
 
 
@@ -279,7 +279,7 @@ class TestReachWithoutAChangelog:
     """Only the entries that a page shows must be known."""
 
     def page(self, reader, **question):
-        return [entry["key"][0] for entry in reader.page(as_of=1, **question).parsed()]
+        return [entry["key"][0] for entry in reader.page(at_txid=1, **question).parsed()]
 
     def test_a_row_beyond_the_page_may_have_moved_on(self, table):
         feed, reader = table
@@ -330,15 +330,15 @@ class TestReachWithoutAChangelog:
     def test_pages_begun_at_a_batch_end_with_an_error_once_it_is_out_of_reach(self, table):
         feed, reader = table
         feed.commit(*rows(VIEWS, [("a",), ("b",), ("c",)]))
-        page = reader.page(as_of=1, limit=1)
+        page = reader.page(at_txid=1, limit=1)
         feed.commit(*rows(VIEWS, [("b",)]))
-        second = reader.page(as_of=1, limit=1, after=page.after)
+        second = reader.page(at_txid=1, limit=1, after=page.after)
         feed.commit(*rows(VIEWS, [("c",)]))
         feed.commit(*rows(VIEWS, [("c",)]))
 
         assert [entry["key"] for entry in second.parsed()] == [["b"]]
         with pytest.raises(OutOfReachError, match="can be answered from batch 3 on"):
-            reader.page(as_of=1, limit=1, after=second.after)
+            reader.page(at_txid=1, limit=1, after=second.after)
 
 
 class TestPage:
@@ -351,7 +351,7 @@ class TestPage:
 
         page = reader.page(limit=1)
 
-        assert (page.txid, page.attempt, page.as_of, page.after) == (1, 1, batch.batch_time, ["a"])
+        assert (page.txid, page.attempt, page.batch_time, page.after) == (1, 1, batch.batch_time, ["a"])
         (entry,) = page.parsed()
         assert (entry["key"], entry["value"], entry["txid"]) == (["a"], {"n": 1}, 1)
         assert datetime.fromisoformat(entry["updated_at"]) == batch.batch_time
@@ -387,9 +387,9 @@ class TestPage:
         reader = feed.readers()[place]
 
         for at in (None, 1):
-            found = [entry["key"][0] for entry in pages(reader, search="a", limit=2, as_of=at)]
+            found = [entry["key"][0] for entry in pages(reader, search="a", limit=2, at_txid=at)]
             assert found == sorted(name for name in names if name.lower().startswith("a"))
-            assert [entry["key"][1] for entry in pages(reader, search="3", limit=1, as_of=at)] == [3]
+            assert [entry["key"][1] for entry in pages(reader, search="3", limit=1, at_txid=at)] == [3]
 
     @BOTH
     def test_after_an_entry_before_the_range_a_page_begins_with_the_range(self, twins, place):
@@ -417,9 +417,9 @@ class TestPage:
         reader = feed.readers()[place]
 
         for at in (None, 1):
-            page = reader.page(limit=1, as_of=at)
+            page = reader.page(limit=1, at_txid=at)
             assert [(entry["key"], entry["value"]) for entry in page.parsed()] == [([], {"n": 3})]
-            assert (page.after, reader.page(after=page.after, as_of=at).parsed()) == ([], [])
+            assert (page.after, reader.page(after=page.after, at_txid=at).parsed()) == ([], [])
 
     def test_a_partitioned_table_is_paged_in_key_order(self, new_feed, fresh, conn):
         feed = new_feed(spec := fresh(replace(VIEWS, partitions=4)))
@@ -436,8 +436,8 @@ class TestPage:
         reader = feed.readers()[place]
 
         for at in (None, 1):
-            assert reader.page(order_by="reach", as_of=at).parsed()[0]["value"] == {"reach": 1, "oldest": 2}
-            assert reader.multi_get([("a",)], as_of=at).parsed()[0]["value"] == {"reach": 1, "oldest": 2}
+            assert reader.page(order_by="reach", at_txid=at).parsed()[0]["value"] == {"reach": 1, "oldest": 2}
+            assert reader.multi_get([("a",)], at_txid=at).parsed()[0]["value"] == {"reach": 1, "oldest": 2}
 
     @BOTH
     @pytest.mark.parametrize(
@@ -476,7 +476,7 @@ class TestPage:
         with pytest.raises(SpecError, match="measure 'value' has no order; those that have one: none"):
             values.page(order_by="value")
         with pytest.raises(NotCommittedError):
-            reader.page(as_of=1)
+            reader.page(at_txid=1)
 
     def test_a_state_that_is_not_registered_is_unknown(self, conn, client, fresh):
         for backend in ("postgres", "redis"):
@@ -490,11 +490,11 @@ class TestPage:
         for _ in range(3):
             feed.commit(*rows(VIEWS, [("a",), ("b",)]))
         reader = feed.readers()[place]
-        page = reader.page(as_of=1, limit=1)
+        page = reader.page(at_txid=1, limit=1)
         list(compact(feed.conn, reader.spec, keep=NOTHING))
 
         with pytest.raises(OutOfReachError):
-            reader.page(as_of=1, limit=1, after=page.after)
+            reader.page(at_txid=1, limit=1, after=page.after)
 
 
 class TestCost:

@@ -44,7 +44,7 @@ def reading(twins, connect):
             export = export_pinned(state_reader(conn, spec), conn, batch, part, measures)
             return [row for rows in record_batches(export, conn, batch, schema) for row in rows.to_pylist()]
 
-        return feed, lambda as_of=None: pin(feed.conn, spec.name, as_of), read
+        return feed, lambda **at: pin(feed.conn, spec.name, **at), read
 
     return reading
 
@@ -169,12 +169,13 @@ def test_a_batch_is_pinned_by_its_number_or_by_a_time(reading, conn):
         )
     ]
 
-    assert (pinned(2).txid, pinned(times[1]).txid, pinned(times[2] + timedelta(days=1)).txid) == (2, 2, 3)
-    assert read(pinned(2)) == [{"page": "a", "n": 2}]
+    assert pinned(at_txid=2).txid == pinned(at_time=times[1]).txid == 2
+    assert pinned(at_time=times[2] + timedelta(days=1)).txid == 3
+    assert read(pinned(at_txid=2)) == [{"page": "a", "n": 2}]
     with pytest.raises(NotCommittedError, match="batch 4 is not committed, the newest one is 3"):
-        pinned(4)
+        pinned(at_txid=4)
     with pytest.raises(OutOfReachError, match="no batch is on record up to 2001-01-01"):
-        pinned(datetime(2001, 1, 1, tzinfo=UTC))
+        pinned(at_time=datetime(2001, 1, 1, tzinfo=UTC))
 
 
 @BOTH

@@ -59,12 +59,12 @@ class TestLookup:
 
         answer = reader.multi_get([])
 
-        assert (answer.txid, answer.attempt, answer.as_of, answer.parsed()) == (1, 1, batch.batch_time, [])
+        assert (answer.txid, answer.attempt, answer.batch_time, answer.parsed()) == (1, 1, batch.batch_time, [])
 
     def test_before_the_first_batch_everything_is_missing_at_txid_0(self, reader):
         answer = reader.multi_get([("a",)])
 
-        assert (answer.txid, answer.attempt, answer.as_of) == (0, 0, None)
+        assert (answer.txid, answer.attempt, answer.batch_time) == (0, 0, None)
         assert answer.parsed() == [{"key": ["a"], "status": "missing", "value": None}]
 
     def test_measures_are_finished(self, new_feed, fresh):
@@ -187,7 +187,7 @@ class TestCommittedBatch:
         feed.ledger.begin(1)  # nothing is reverted so far
 
         answer = reader.multi_get([("a",), ("new",)])
-        assert (answer.txid, answer.attempt, answer.as_of) == (1, 1, first.batch_time)
+        assert (answer.txid, answer.attempt, answer.batch_time) == (1, 1, first.batch_time)
         assert [row["value"] for row in answer.parsed()] == [{"n": 1}, None]
 
     @pytest.mark.parametrize("kind", ["transactional", "non_transactional"])

@@ -102,7 +102,7 @@ QUESTIONS = {
 
 def told(question, reader, **at):
     snapshot = question(reader, **at)
-    return snapshot.txid, snapshot.attempt, snapshot.as_of, snapshot.parsed(), snapshot.complete
+    return snapshot.txid, snapshot.attempt, snapshot.batch_time, snapshot.parsed(), snapshot.complete
 
 
 def answers(reader, **at):
@@ -126,7 +126,7 @@ def test_both_tell_the_past_alike_from_a_changelog(twins):
     in_table, in_redis = feed.readers()
 
     for txid in (0, 1, 2, 3):
-        assert answers(in_redis, as_of=txid) == answers(in_table, as_of=txid)
+        assert answers(in_redis, at_txid=txid) == answers(in_table, at_txid=txid)
 
 
 @pytest.mark.parametrize("kind", ["transactional", "non_transactional"])
@@ -190,17 +190,17 @@ def test_what_a_reader_may_not_ask_is_refused_alike(twins):
         with pytest.raises(SpecError, match="no measure 'x'"):
             reader.page(order_by="x")
         with pytest.raises(NotCommittedError):
-            reader.multi_get([], as_of=4)
+            reader.multi_get([], at_txid=4)
 
 
 def test_without_a_changelog_the_past_is_out_of_reach(twins):
     _, in_redis = filled(twins).readers()
 
     with pytest.raises(OutOfReachError) as caught:
-        in_redis.multi_get(KEYS, as_of=2)
+        in_redis.multi_get(KEYS, at_txid=2)
 
     assert caught.value.oldest == 3
-    assert in_redis.multi_get(KEYS, as_of=3) == in_redis.multi_get(KEYS)
+    assert in_redis.multi_get(KEYS, at_txid=3) == in_redis.multi_get(KEYS)
 
 
 def test_a_state_that_nobody_registered_is_unknown(conn, client, fresh):

@@ -45,10 +45,10 @@ def test_a_range_that_is_too_large_is_refused_by_its_state_and_the_limit(reader,
         top(reader, most_sorted=399, **conditions(asked))
 
 
-@pytest.mark.parametrize("as_of", [None, 1])
-def test_a_range_within_the_limit_is_sorted(reader, as_of):
-    assert top(reader, most_sorted=440, as_of=as_of) == [399, 398]
-    assert top(reader, most_sorted=40, prefix=["EWR"], as_of=as_of) == [39, 38]
+@pytest.mark.parametrize("at_txid", [None, 1])
+def test_a_range_within_the_limit_is_sorted(reader, at_txid):
+    assert top(reader, most_sorted=440, at_txid=at_txid) == [399, 398]
+    assert top(reader, most_sorted=40, prefix=["EWR"], at_txid=at_txid) == [39, 38]
 
 
 def test_a_table_that_is_far_smaller_is_not_counted(reader, conn, monkeypatch):

@@ -104,7 +104,7 @@ def test_every_read_answers_the_same_before_and_after(feed, conn):
     reader = StateReader(conn, feed.specs[0])
 
     def seen():
-        past = [reader.multi_get(keys, as_of=txid) for txid in range(7)]
+        past = [reader.multi_get(keys, at_txid=txid) for txid in range(7)]
         return reader.multi_get(keys), reader.page(), past
 
     before = seen()

@@ -187,7 +187,7 @@ class TestByPreviousVersions:
         rewind(feed, 2)
 
         with pytest.raises(OutOfReachError):
-            StateReader(feed.conn, feed.specs[0]).multi_get([("a",)], as_of=1)
+            StateReader(feed.conn, feed.specs[0]).multi_get([("a",)], at_txid=1)
 
     @pytest.mark.parametrize(
         ("kind", "batches", "reason"),

@@ -48,8 +48,8 @@ def migrate(feed, new, on_copied=lambda rows: None):
     Catalog(feed.conn).register_states(feed.pipeline, [new], {new.name: ""}, lambda state, rows: on_copied(rows))
 
 
-def as_of(conn, spec, txid, *keys):
-    return [answer["status"] for answer in StateReader(conn, spec).multi_get(keys, as_of=txid).parsed()]
+def at_txid(conn, spec, txid, *keys):
+    return [answer["status"] for answer in StateReader(conn, spec).multi_get(keys, at_txid=txid).parsed()]
 
 
 def test_compaction_between_two_pages_of_a_copy_does_not_revive_a_removed_key(feed, connect):
@@ -63,7 +63,7 @@ def test_compaction_between_two_pages_of_a_copy_does_not_revive_a_removed_key(fe
 
     migrate(feed, replace(spec, partitions=2), compact_now)
 
-    assert as_of(feed.conn, replace(spec, partitions=2), 3, ("a",), ("b",)) == ["missing", "found"]
+    assert at_txid(feed.conn, replace(spec, partitions=2), 3, ("a",), ("b",)) == ["missing", "found"]
 
 
 @pytest.mark.parametrize(

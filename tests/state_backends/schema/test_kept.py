@@ -86,7 +86,7 @@ def test_a_roll_back_puts_rows_ledger_and_definition_back_as_they_were(feed):
 
     assert replaced == [{"n": 77}, None]
     assert read(feed, "a", "b") == [{"n": 2}, {"n": 5}]
-    assert read(feed, "a", "b", as_of=1) == [{"n": 1}, None]
+    assert read(feed, "a", "b", at_txid=1) == [{"n": 1}, None]
     assert ledger_row(feed) == before
     assert definition(Catalog(feed.conn).get(spec.name)) == definition(spec)
     assert feed.conn.execute(f"SELECT n FROM tidegauge_live.{spec.name} ORDER BY page").fetchall() == [(2,), (5,)]
@@ -252,4 +252,4 @@ def test_a_compaction_keeps_the_batches_that_a_roll_back_needs(feed, monkeypatch
     list(compact(feed.conn, Catalog(feed.conn).get(spec.name), keep=timedelta()))
     roll_back(feed)
 
-    assert read(feed, "a", as_of=1) == [{"n": 1}]
+    assert read(feed, "a", at_txid=1) == [{"n": 1}]

@@ -282,7 +282,7 @@ class TestChangelog:
         start(logged)
 
         with pytest.raises(OutOfReachError):
-            StateReader(logged.conn, catalog.get(spec.name)).multi_get([("/home",)], as_of=1)
+            StateReader(logged.conn, catalog.get(spec.name)).multi_get([("/home",)], at_txid=1)
 
     def test_one_that_was_dropped_begins_anew_when_it_is_wanted_again(self, logged, catalog):
         (spec,) = logged.specs

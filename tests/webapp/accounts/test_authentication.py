@@ -70,7 +70,7 @@ def test_a_key_with_the_scope_maintain_alone_may_not_read(db):
 def test_a_request_with_a_key_needs_no_csrf_token(filled, secret):
     client = Client(enforce_csrf_checks=True, headers={"X-Api-Key": secret})
 
-    response = client.post(f"{STATES}/totals/query", {"keys": [[]]}, content_type="application/json")
+    response = client.post(f"{STATES}/totals/lookup", {"keys": [[]]}, content_type="application/json")
 
     assert response.status_code == 200
 

@@ -185,7 +185,7 @@ def of_jfk(filled) -> Client:
 
 
 def query(client, state=STATE, *keys):
-    return client.post(f"{API}/states/{state}/query", {"keys": keys}, content_type="application/json")
+    return client.post(f"{API}/states/{state}/lookup", {"keys": keys}, content_type="application/json")
 
 
 class TestRequestsToStates:
@@ -206,9 +206,9 @@ class TestRequestsToStates:
             assert answer.json()["detail"] == f"this API key is restricted to the states {STATE}, not {state!r}"
 
     def test_a_request_with_one_state_outside_is_refused(self, of_state):
-        body = {"queries": [{"state": STATE, "keys": [["EWR", "C00"]]}, {"state": OTHER, "keys": [[]]}]}
+        body = {"lookups": [{"state": STATE, "keys": [["EWR", "C00"]]}, {"state": OTHER, "keys": [[]]}]}
 
-        assert of_state.post(f"{API}/query", body, content_type="application/json").status_code == 403
+        assert of_state.post(f"{API}/lookup", body, content_type="application/json").status_code == 403
 
     def test_lists_omit_the_others(self, of_state):
         MaintenanceRun.objects.create(kind="compaction", state_id=OTHER, requested_by="schedule")
@@ -273,7 +273,7 @@ class TestRequestsForKeys:
 @pytest.mark.parametrize("file_format", ["csv", "ndjson"])
 def test_an_export_has_only_keys_with_the_prefix(transactional_db, file_format):
     with committed_flights():
-        answer = client_with_key(key_prefix=["JFK"]).get(f"{API}/states/{STATE}/export.{file_format}")
+        answer = client_with_key(key_prefix=["JFK"]).get(f"{API}/states/{STATE}/export?format={file_format}")
         text = b"".join(answer.streaming_content).decode()
 
     assert text.count("JFK") == 30

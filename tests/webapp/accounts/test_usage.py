@@ -18,7 +18,7 @@ from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.core.metrics import REGISTRY
 
 JFK = ["JFK", "C01"]
-QUERY = "/api/v1/states/flights_by_carrier/query"
+LOOKUP = "/api/v1/states/flights_by_carrier/lookup"
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def client(key: ApiKey | str) -> Client:
     return Client(headers={"X-Api-Key": key.shown_once if isinstance(key, ApiKey) else key})
 
 
-def lookup(key: ApiKey | str, *keys, path: str = QUERY, **headers):
+def lookup(key: ApiKey | str, *keys, path: str = LOOKUP, **headers):
     return client(key).post(path, {"keys": keys}, content_type="application/json", headers=headers)
 
 
@@ -72,7 +72,7 @@ class TestCounting:
     def test_a_lookup_in_several_states_counts_for_each(self, filled, key):
         queries = [{"state": "totals", "keys": [[]]}, {"state": "flights_by_carrier", "keys": [JFK, JFK]}]
 
-        answer = client(key).post("/api/v1/query", {"queries": queries}, content_type="application/json")
+        answer = client(key).post("/api/v1/lookup", {"lookups": queries}, content_type="application/json")
 
         rows = stored()
         assert [row[:3] for row in rows] == [("flights_by_carrier", 1, 2), ("totals", 1, 1)]
@@ -94,7 +94,7 @@ class TestCounting:
 
     def test_refusals(self, filled, key):
         narrow = with_secret("narrow", ["read"], states=["totals"], rate=6, burst=3)
-        for path in ("/api/v1/states/totals/entries", QUERY.removesuffix("/query"), "/api/v1/states/nothing"):
+        for path in ("/api/v1/states/totals/entries", LOOKUP.removesuffix("/lookup"), "/api/v1/states/nothing"):
             client(narrow).get(path)
         client(narrow).get("/api/v1/states/totals/entries")
 
@@ -124,7 +124,7 @@ class TestCounting:
         assert stored() == []
 
     def test_a_file_counts_its_bytes_when_it_was_sent(self, lasting_flights, key):
-        answer = client(key).get("/api/v1/states/flights_by_carrier/export.csv")
+        answer = client(key).get("/api/v1/states/flights_by_carrier/export?format=csv")
         body = b"".join(answer)
         answer.close()
 

@@ -5,7 +5,7 @@ from django.test import Client
 
 VARY = {"Authorization", "X-Api-Key", "Cookie", "Accept-Encoding"}
 STATE = "/states/flights_by_carrier"
-LOOKUP = ("POST", f"{STATE}/query", {"keys": [["JFK", "C01"]]})
+LOOKUP = ("POST", f"{STATE}/lookup", {"keys": [["JFK", "C01"]]})
 
 
 def vary(response):
@@ -16,7 +16,7 @@ def vary(response):
     ("method", "path", "body"),
     [
         LOOKUP,
-        ("POST", "/query", {"queries": [{"state": "totals", "keys": [[]]}]}),
+        ("POST", "/lookup", {"lookups": [{"state": "totals", "keys": [[]]}]}),
         ("GET", "/states", None),
         ("GET", f"{STATE}/entries", None),
         ("GET", f"{STATE}/history?key=%5B%22JFK%22,%22C01%22%5D", None),
@@ -57,7 +57,7 @@ def test_a_refusal_of_a_stranger_is_not_stored(db):
 
 
 def test_an_export_is_not_stored(lasting, api):
-    response = api.get(f"/api/v1{STATE}/export.csv")
+    response = api.get(f"/api/v1{STATE}/export?format=csv")
     response.close()
 
     assert response.headers["Cache-Control"] == "no-store"

@@ -143,7 +143,7 @@ def test_a_fuzzer_finds_nothing_and_reaches_every_call(address, queries):
     run = MaintenanceRun.objects.create(kind="expiry", state_id="totals", status="running", requested_by="x")
     others = {
         "/api/v1/pipelines/": {"path.name": "flights"},
-        "/api/v1/queries/": {"path.name": "top", "path.version": 1},
+        "/api/v1/saved-queries/": {"path.name": "top", "path.version": 1},
         "/api/v1/maintenance/": {"path.run_id": run.pk},
     }
 
@@ -179,4 +179,4 @@ def test_a_fuzzer_with_a_token_finds_nothing(address, queries):
 def test_a_fuzzer_finds_nothing_in_saved_queries(address, queries, name):
     _, token = create_api_key("fuzzer", ["read"])
 
-    fuzz(f"{address}/api/v1/queries/{name}/openapi", token, {200, 400, 401}, SECONDS // 10)
+    fuzz(f"{address}/api/v1/saved-queries/{name}/openapi", token, {200, 400, 401}, SECONDS // 10)

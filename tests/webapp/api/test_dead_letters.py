@@ -74,13 +74,13 @@ class TestGroups:
         restricted = CheckedClient(create_api_key("one state", ["read", "dead_letters"], states=["totals"])[1])
 
         assert api.ask("GET", "/pipelines/nosuch/dead-letters/groups").status_code == 404
-        for path in (GROUPS, f"{EXPORT}.csv"):
+        for path in (GROUPS, f"{EXPORT}?format=csv"):
             assert restricted.ask("GET", path).json()["code"] == "outside_key_scope"
 
 
 class TestExport:
     def test_json_lines_have_each_letter_of_committed_batches_newest_first_with_its_raw_record(self, reading):
-        response = reading.ask("GET", f"{EXPORT}.ndjson")
+        response = reading.ask("GET", f"{EXPORT}?format=ndjson")
 
         found = lines(response)
         assert [(each["source"], each["line_number"], each["record"]) for each in found] == [
@@ -92,23 +92,23 @@ class TestExport:
         assert response.headers["Content-Disposition"] == 'attachment; filename="flights-dead-letters.ndjson"'
 
     def test_csv_has_the_same_columns_and_rows(self, reading):
-        rows = list(csv.DictReader(io.StringIO(body(reading.ask("GET", f"{EXPORT}.csv")), newline="")))
+        rows = list(csv.DictReader(io.StringIO(body(reading.ask("GET", f"{EXPORT}?format=csv")), newline="")))
 
-        assert list(rows[0]) == list(lines(reading.ask("GET", f"{EXPORT}.ndjson"))[0])
+        assert list(rows[0]) == list(lines(reading.ask("GET", f"{EXPORT}?format=ndjson"))[0])
         assert [row["line_number"] for row in rows] == ["", "3", "2", "1"]
         assert json.loads(rows[1]["record"]) == RAW
 
     def test_it_takes_the_filters_of_the_groups_and_a_limit(self, reading):
-        asked = {"state": "(source)", "txid": "3", "reason": "n: expected int, got …", "limit": "2"}
+        asked = {"state": "(source)", "txid": "3", "reason": "n: expected int, got …", "limit": "2", "format": "ndjson"}
 
-        assert [each["line_number"] for each in lines(reading.get(f"/api/v1{EXPORT}.ndjson", asked))] == [3, 2]
+        assert [each["line_number"] for each in lines(reading.get(f"/api/v1{EXPORT}", asked))] == [3, 2]
 
     @pytest.mark.parametrize("scopes", [["read"], ["read", "maintain"], ["issue_tokens", "read"]])
     @pytest.mark.parametrize("method", ["GET", "HEAD"])
     def test_a_key_without_the_scope_is_refused(self, letters, scopes, method):
         client = CheckedClient(create_api_key("other", scopes)[1])
 
-        response = client.generic(method, f"/api/v1{EXPORT}.csv")
+        response = client.generic(method, f"/api/v1{EXPORT}?format=csv")
 
         assert (response.status_code, response.streaming) == (403, False)
 
@@ -119,20 +119,20 @@ class TestExport:
         client = Client()
         client.force_login(user)
 
-        assert client.get(f"/api/v1{EXPORT}.csv").status_code == status
+        assert client.get(f"/api/v1{EXPORT}?format=csv").status_code == status
 
     def test_it_counts_among_the_exports_of_its_client_and_leaves_no_session(self, reading, letters, settings):
         settings.TIDEGAUGE_EXPORTS_EACH = 1
-        first = reading.ask("GET", f"{EXPORT}.csv")
+        first = reading.ask("GET", f"{EXPORT}?format=csv")
 
-        refused = reading.ask("GET", f"{EXPORT}.csv")
+        refused = reading.ask("GET", f"{EXPORT}?format=csv")
         first.close()
-        head = reading.generic("HEAD", f"/api/v1{EXPORT}.csv")
+        head = reading.generic("HEAD", f"/api/v1{EXPORT}?format=csv")
 
         assert refused.json()["code"] == "too_many_at_once"
         assert (head.status_code, b"".join(head.streaming_content)) == (200, b"")
         # One that still counted would be refused.
-        assert body(reading.ask("GET", f"{EXPORT}.csv"))
+        assert body(reading.ask("GET", f"{EXPORT}?format=csv"))
 
 
 class TestReplay:

@@ -11,12 +11,12 @@ from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.api import direct
 from tidegauge.webapp.catalog.visible import UNSEEN
 
-QUERY = "/api/v1/states/flights_by_carrier/query"
-TOGETHER = "/api/v1/query"
+LOOKUP = "/api/v1/states/flights_by_carrier/lookup"
+TOGETHER = "/api/v1/lookup"
 ASKED = {"keys": [["JFK", "C01"], ["JFK", "none"]]}
 
 # They differ from request to request.
-OWN_HEADERS = {"X-Request-ID", "RateLimit-Remaining"}
+OWN_HEADERS = {"X-Request-ID", "RateLimit"}
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def client_with(db):
 def in_both_ways(monkeypatch):
     """Send a request the direct way and the long way; give both answers without what differs each time."""
 
-    def send(client, path=QUERY, body=ASKED, content_type="application/json", **options):
+    def send(client, path=LOOKUP, body=ASKED, content_type="application/json", **options):
         def answer():
             data = body if isinstance(body, bytes) else orjson.dumps(body)
             response = client.generic("POST", path, data, content_type=content_type, **options)
@@ -59,16 +59,16 @@ def test_an_answer(filled, client_with, in_both_ways):
 
 
 def test_an_answer_of_several_states(filled, client_with, in_both_ways):
-    directly, long = in_both_ways(client_with(), TOGETHER, {"queries": [{"state": "totals", "keys": [[]]}]})
+    directly, long = in_both_ways(client_with(), TOGETHER, {"lookups": [{"state": "totals", "keys": [[]]}]})
 
     assert directly == long
     assert directly[0] == 200
 
 
-@pytest.mark.parametrize("path", [QUERY, TOGETHER])
+@pytest.mark.parametrize("path", [LOOKUP, TOGETHER])
 def test_a_304(filled, client_with, in_both_ways, path):
     client = client_with()
-    body = ASKED if path == QUERY else {"queries": [{"state": "flights_by_carrier", **ASKED}]}
+    body = ASKED if path == LOOKUP else {"lookups": [{"state": "flights_by_carrier", **ASKED}]}
     etag = client.post(path, body, content_type="application/json").headers["ETag"]
 
     directly, long = in_both_ways(client, path, body, headers={"If-None-Match": etag})
@@ -80,16 +80,16 @@ def test_a_304(filled, client_with, in_both_ways, path):
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
-        (QUERY, {"keys": [["JFK"]]}, 400),
-        (QUERY, {"key": []}, 400),
-        (QUERY, b"no JSON", 400),
-        (QUERY, b"", 400),
-        (QUERY, b'"\xff"', 400),
-        (TOGETHER, {"queries": []}, 400),
-        ("/api/v1/states/unknown/query", ASKED, 404),
-        ("/api/v1/states/unknown/query/", ASKED, 404),
-        (QUERY, ASKED | {"epoch": "other", "min_txid": 99}, 409),
-        (QUERY, b" " * 20_000, 413),
+        (LOOKUP, {"keys": [["JFK"]]}, 400),
+        (LOOKUP, {"key": []}, 400),
+        (LOOKUP, b"no JSON", 400),
+        (LOOKUP, b"", 400),
+        (LOOKUP, b'"\xff"', 400),
+        (TOGETHER, {"lookups": []}, 400),
+        ("/api/v1/states/unknown/lookup", ASKED, 404),
+        ("/api/v1/states/unknown/lookup/", ASKED, 404),
+        (LOOKUP, ASKED | {"epoch": "other", "min_txid": 99}, 409),
+        (LOOKUP, b" " * 20_000, 413),
     ],
 )
 def test_a_refused_body(filled, client_with, in_both_ways, settings, path, body, status):
@@ -144,7 +144,7 @@ def test_a_key_for_other_states_or_keys(filled, client_with, in_both_ways, optio
 
 
 def test_a_restricted_key_and_an_unknown_state(filled, client_with, in_both_ways):
-    directly, long = in_both_ways(client_with(key_prefix=["EWR"]), "/api/v1/states/unknown/query")
+    directly, long = in_both_ways(client_with(key_prefix=["EWR"]), "/api/v1/states/unknown/lookup")
 
     assert directly == long
     assert (directly[0], directly[2]["detail"]) == (

@@ -1,15 +1,17 @@
 """Entries: ranges, prefixes, top keys, in pages; the history of a key."""
 
 import json
+from base64 import urlsafe_b64encode
 from datetime import datetime
 from urllib.parse import urlencode
 
+import orjson
 import pytest
 
 from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
 from tidegauge.state_backends import Catalog, Count, StateSpec
-from tidegauge.webapp.api.entries import PageCursor
+from tidegauge.webapp.api.entries import SIGNER, PageCursor
 from tidegauge.webapp.catalog import readers
 
 
@@ -47,7 +49,7 @@ class TestRange:
         assert (document["state"], document["txid"], document["isolation"]) == ("flights_by_carrier", 3, "committed")
         assert (entry["value"], entry["txid"]) == ({"flights": 2100}, 3)
         # PostgreSQL's JSON leaves out trailing zeros of the microseconds.
-        assert datetime.fromisoformat(entry["updated_at"]) == datetime.fromisoformat(document["as_of"])
+        assert datetime.fromisoformat(entry["updated_at"]) == datetime.fromisoformat(document["batch_time"])
 
     @pytest.mark.parametrize("prefix", ['["JFK"]', "JFK"])
     def test_a_prefix_is_the_first_parts_of_the_keys(self, filled, api, prefix):
@@ -81,7 +83,7 @@ class TestRange:
     def test_an_earlier_batch_is_shown(self, filled, api):
         filled.commit({("AAA", "C00"): 1})
 
-        document = page(api, as_of=2, limit=1)
+        document = page(api, at_txid=2, limit=1)
 
         assert (document["txid"], keys_of(document)) == (2, [("EWR", "C00")])
 
@@ -115,7 +117,7 @@ class TestPages:
         assert keys_of(found[-1])[-1] == ("ZZZ", "C00")
 
     def test_pages_as_of_committed_are_those_of_the_first_ones_batch(self, filled, api):
-        found = pages(api, lambda: filled.commit({("ZZZ", "C00"): 1}), limit=25, as_of="committed")
+        found = pages(api, lambda: filled.commit({("ZZZ", "C00"): 1}), limit=25, at_txid="committed")
 
         assert [document["txid"] for document in found] == [2, 2, 2]
         assert sum(len(document["entries"]) for document in found) == 60
@@ -141,7 +143,7 @@ class TestPages:
         )
 
     def test_pages_of_a_batch_that_was_replayed_are_a_410(self, filled, api):
-        first = page(api, limit=1, as_of="committed")
+        first = page(api, limit=1, at_txid="committed")
         filled.conn.execute("UPDATE tidegauge.pipeline SET committed_attempt = 2")
         filled.conn.execute("UPDATE tidegauge.batch SET attempt = 2 WHERE txid = 2")
 
@@ -178,7 +180,7 @@ class TestCursor:
 
     @pytest.mark.parametrize(
         "other", [{"prefix": "EWR"}, {"from": "A"}, {"to": "Z"}, {"search": "c"}, {"order_by": "flights"},
-                  {"order_by": "-max_delay"}, {"as_of": 2}, {"as_of": "committed"}, {"measures": "flights"}],
+                  {"order_by": "-max_delay"}, {"at_txid": 2}, {"at_txid": "committed"}, {"measures": "flights"}],
     )  # fmt: skip
     def test_other_parameters_with_a_cursor_are_a_400(self, filled, api, other):
         first = page(api, prefix="JFK", order_by="-flights", limit=1)
@@ -205,6 +207,14 @@ class TestCursor:
         assert response.status_code == 400
         assert "cursor is not one of this server" in response.json()["detail"]
 
+    def test_one_that_an_earlier_version_wrote_is_a_400(self, filled, api):
+        content = orjson.dumps(["flights_by_carrier", "", "", {"as_of": 1}, ["JFK", "C01"], None])
+
+        response = asked(api, cursor=SIGNER.sign(urlsafe_b64encode(content).decode().rstrip("=")))
+
+        assert response.status_code == 400
+        assert response.json()["detail"].startswith("cursor is of an earlier version of this server")
+
     def test_every_bit_of_it_counts(self, filled, api):
         cursor = page(api, limit=1)["next"]
         changed = [cursor[:at] + ("A" if cursor[at] != "A" else "B") + cursor[at + 1 :] for at in range(len(cursor))]
@@ -219,7 +229,7 @@ class TestCursor:
         ({"limit": 1001}, "limit must be a number from 1 to 1000"),
         ({"limit": "1_0"}, "limit must be a number from 1 to 1000"),
         ({"limit": "٣"}, "limit must be a number from 1 to 1000"),
-        ({"as_of": "yesterday"}, "as_of must be a number from 0 to"),
+        ({"at_txid": "yesterday"}, "at_txid must be a number from 0 to"),
         ({"prefix": "["}, "prefix starts as a JSON list but is not one"),
         ({"prefix": '["a", "b", "c"]'}, "prefix: expected a list of at most 2 parts"),
         ({"prefix": "[1]"}, "prefix: origin must be text, got 1"),
@@ -229,7 +239,10 @@ class TestCursor:
         ({"search": "a\0"}, "search holds a NUL"),
         ({"order_by": "-carrier"}, "no measure 'carrier'"),
         ({"measures": "flights,none"}, "no measure 'none'"),
-        ({"prefx": "A", "order": "x"}, "unknown parameter 'order', 'prefx'; there are as_of, cursor, from, limit, "),
+        (
+            {"prefx": "A", "order": "x"},
+            "unknown parameter 'order', 'prefx'; there are at_time, at_txid, cursor, ",
+        ),
     ],
 )
 def test_an_invalid_parameter_is_a_400_that_says_why(filled, api, parameters, why):
@@ -244,7 +257,7 @@ def test_an_unknown_state_is_a_404(filled, api):
 
 
 def test_a_batch_that_is_not_committed_yet_is_a_409(filled, api):
-    response = asked(api, as_of=3)
+    response = asked(api, at_txid=3)
 
     assert (response.status_code, response.json()["committed_txid"]) == (409, 2)
 

@@ -27,7 +27,7 @@ def epoch_of(flights):
 
 
 def asked(api, **when):
-    return api.ask("POST", f"/states/{STATE}/query", KEYS | when)
+    return api.ask("POST", f"/states/{STATE}/lookup", KEYS | when)
 
 
 class TestAnswers:
@@ -44,15 +44,15 @@ class TestAnswers:
         assert api.ask("GET", path).json()["epoch"] == epoch_of(filled) != ""
 
     def test_lookups_of_one_and_of_several_states_name_it(self, filled, api):
-        together = api.ask("POST", "/query", {"queries": [{"state": STATE, **KEYS}]})
+        together = api.ask("POST", "/lookup", {"lookups": [{"state": STATE, **KEYS}]})
 
         assert asked(api).json()["epoch"] == together.json()["epoch"] == epoch_of(filled)
 
     def test_a_batch_in_the_past_has_it_too(self, filled, api):
-        assert asked(api, as_of=1).json()["epoch"] == epoch_of(filled)
+        assert asked(api, at_txid=1).json()["epoch"] == epoch_of(filled)
 
     def test_a_stream_has_it_as_a_header(self, lasting, api):
-        response = api.ask("GET", f"/states/{STATE}/export.csv")
+        response = api.ask("GET", f"/states/{STATE}/export?format=csv")
         response.close()
 
         assert response.headers["Tidegauge-Epoch"] == epoch_of(lasting)
@@ -71,7 +71,7 @@ class TestETags:
         tag = asked(api).headers["ETag"]
         again()
 
-        response = api.ask("POST", f"/states/{STATE}/query", KEYS, headers={"If-None-Match": tag})
+        response = api.ask("POST", f"/states/{STATE}/lookup", KEYS, headers={"If-None-Match": tag})
 
         assert (response.status_code, response.json()["txid"]) == (200, 2)
         assert response.headers["ETag"] != tag
@@ -84,7 +84,7 @@ class TestETags:
 
 
 class TestCursors:
-    @pytest.mark.parametrize("order", ["", "&order_by=-flights", "&as_of=committed"])
+    @pytest.mark.parametrize("order", ["", "&order_by=-flights", "&at_txid=committed"])
     def test_one_of_another_epoch_is_refused_with_what_to_do(self, again, api, order):
         cursor = api.ask("GET", f"/states/{STATE}/entries?limit=1{order}").json()["next"]
         before, now = again()
@@ -110,7 +110,7 @@ class TestMinTxid:
     def test_under_its_epoch_it_is_answered(self, filled, api):
         assert asked(api, min_txid=2, epoch=epoch_of(filled)).status_code == 200
 
-    @pytest.mark.parametrize("when", [{"min_txid": 2}, {"min_txid": 9}, {"as_of": 1}, {}])
+    @pytest.mark.parametrize("when", [{"min_txid": 2}, {"min_txid": 9}, {"at_txid": 1}, {}])
     def test_under_another_epoch_it_is_a_409_at_once(self, again, api, while_waiting, when):
         before, now = again()
         pauses = while_waiting()
@@ -121,22 +121,22 @@ class TestMinTxid:
         assert (response.status_code, problem["epoch"], problem["txid"], pauses) == (409, now, problem["txid"], [])
         assert problem["detail"] == (
             f"state '{STATE}': epoch {before!r} is no longer valid: the ledger was restored and is at batch "
-            f"{problem['txid']} of epoch {now!r}; retry without min_txid, as_of and epoch, and re-send lost writes"
+            f"{problem['txid']} of epoch {now!r}; retry without min_txid, at_txid and epoch, and re-send lost writes"
         )
         assert re.search(message_of("The database was restored, or a standby promoted", 2), problem["detail"])
 
     def test_several_states_are_refused_as_one_is(self, again, api):
         before, _ = again()
 
-        body = {"queries": [{"state": STATE, **KEYS}], "min_txid": 2, "epoch": before}
+        body = {"lookups": [{"state": STATE, **KEYS}], "min_txid": 2, "epoch": before}
 
-        assert api.ask("POST", "/query", body).status_code == 409
+        assert api.ask("POST", "/lookup", body).status_code == 409
 
     def test_a_known_etag_does_not_pass_it(self, again, api):
         before, now = again()
         tag = asked(api, epoch=now).headers["ETag"]
 
-        response = api.ask("POST", f"/states/{STATE}/query", KEYS | {"epoch": before}, headers={"If-None-Match": tag})
+        response = api.ask("POST", f"/states/{STATE}/lookup", KEYS | {"epoch": before}, headers={"If-None-Match": tag})
 
         assert response.status_code == 409
 

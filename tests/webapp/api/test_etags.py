@@ -16,13 +16,13 @@ from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.api import lookups
 from tidegauge.webapp.catalog import readers
 
-QUERY = "/states/flights_by_carrier/query"
+LOOKUP = "/states/flights_by_carrier/lookup"
 BODY = {"keys": [["JFK", "C01"]]}
 
 
 def asked(api, body=BODY, state="flights_by_carrier", known=None):
     headers = {"If-None-Match": known} if known else {}
-    return api.ask("POST", f"/states/{state}/query", body, headers=headers)
+    return api.ask("POST", f"/states/{state}/lookup", body, headers=headers)
 
 
 def etag_of(api, body=BODY, state="flights_by_carrier"):
@@ -80,7 +80,7 @@ class TestLookup:
             BODY | {"measures": ["flights"]},
             BODY | {"measures": []},
             BODY | {"combine": True},
-            BODY | {"as_of": 2},
+            BODY | {"at_txid": 2},
         ],
     )
     def test_another_request_is_another_answer(self, filled, api, other):
@@ -165,25 +165,25 @@ class TestLookup:
         assert response.status_code in ((304,) if forged[3:] in ("never", "99999999999999999") else (200,))
 
     def test_the_tag_of_an_earlier_batch_has_a_digest_of_the_results(self, filled, api):
-        body = BODY | {"as_of": 1}
+        body = BODY | {"at_txid": 1}
         etag = etag_of(api, body)
 
         assert asked(api, body, known=etag).status_code == 304
 
     @pytest.mark.parametrize(
-        ("path", "body"), [(QUERY, BODY), ("/query", {"queries": [{"state": "totals", "keys": [[]]}]})]
+        ("path", "body"), [(LOOKUP, BODY), ("/lookup", {"lookups": [{"state": "totals", "keys": [[]]}]})]
     )
     def test_a_post_answers_whatever_any_answer_may_be(self, filled, api, path, body):
         # `*` is about what can be got at the address, and there is no GET.
         assert api.ask("POST", path, body, headers={"If-None-Match": "*"}).status_code == 200
 
     def test_a_lookup_in_several_states_has_a_tag_too(self, filled, api):
-        body = {"queries": [{"state": "totals", "keys": [[]]}]}
-        etag = api.ask("POST", "/query", body).headers["ETag"]
+        body = {"lookups": [{"state": "totals", "keys": [[]]}]}
+        etag = api.ask("POST", "/lookup", body).headers["ETag"]
 
-        same = api.ask("POST", "/query", body, headers={"If-None-Match": etag})
+        same = api.ask("POST", "/lookup", body, headers={"If-None-Match": etag})
         filled.commit({("LGA", "C01"): 1})
-        changed = api.ask("POST", "/query", body, headers={"If-None-Match": etag})
+        changed = api.ask("POST", "/lookup", body, headers={"If-None-Match": etag})
 
         assert (same.status_code, changed.status_code) == (304, 200)
 

@@ -37,7 +37,15 @@ def test_every_kind_of_read_has_an_example():
     page = "".join(BLOCKS)
 
     assert len(BLOCKS) >= 7
-    ways = ("combine", "/api/v1/query", "entries?order_by", "export.csv", "export.arrow", "/history", "If-None-Match")
+    ways = (
+        "combine",
+        "/api/v1/lookup",
+        "entries?order_by",
+        "export?format=csv",
+        "export?format=arrow",
+        "/history",
+        "If-None-Match",
+    )
     assert [way for way in ways if way not in page] == []
 
 

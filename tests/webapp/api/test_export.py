@@ -37,7 +37,7 @@ def opened(monkeypatch):
 
 
 def streamed(api, file_format="ndjson", path=STATE, **parameters):
-    return api.ask("GET", f"{path}/export.{file_format}?{urlencode(parameters)}")
+    return api.ask("GET", f"{path}/export?format={file_format}&{urlencode(parameters)}")
 
 
 def lines(response):
@@ -48,7 +48,7 @@ def lines(response):
     ("file_format", "media_type"),
     [("csv", "text/csv"), ("ndjson", "application/x-ndjson"), ("arrow", "application/vnd.apache.arrow.stream")],
 )
-def test_each_format_has_a_path(api, file_format, media_type):
+def test_the_parameter_chooses_the_format(api, file_format, media_type):
     response = streamed(api, file_format)
 
     assert response.headers["Content-Type"].startswith(media_type)
@@ -80,11 +80,13 @@ def test_a_range_has_the_requested_measures_and_number_of_rows(api):
 
 def test_an_earlier_batch_may_be_streamed(api, lasting):
     lasting.commit({("AAA", "C00"): 1})
+    [(time,)] = lasting.conn.execute("SELECT batch_time FROM tidegauge.batch WHERE pipeline = 'flights' AND txid = 2")
 
-    response = streamed(api, as_of=2)
+    for when in ({"at_txid": 2}, {"at_time": time.isoformat()}):
+        response = streamed(api, **when)
 
-    assert response.headers["Tidegauge-Txid"] == "2"
-    assert len(lines(response)) == 60
+        assert response.headers["Tidegauge-Txid"] == "2"
+        assert len(lines(response)) == 60
 
 
 def test_what_is_committed_meanwhile_is_not_in_it(api, lasting, monkeypatch):
@@ -126,13 +128,13 @@ class TestEnd:
         assert [conn.closed for conn in opened] == [True]
 
     def test_a_stream_that_fails_at_the_start_leaves_no_connection(self, api, opened):
-        response = streamed(api, as_of=3)
+        response = streamed(api, at_txid=3)
 
         assert (response.status_code, response.json()["committed_txid"]) == (409, 2)
         assert [conn.closed for conn in opened] == [True]
 
     def test_a_head_request_closes_its_connection(self, api, opened):
-        response = api.head(f"/api/v1{STATE}/export.csv")
+        response = api.head(f"/api/v1{STATE}/export?format=csv")
 
         assert (response.status_code, b"".join(response), response.headers["Tidegauge-Txid"]) == (200, b"", "2")
         assert [conn.closed for conn in opened] == [True]
@@ -156,20 +158,40 @@ def test_parameters_of_pages_are_refused(api, name):
 
     assert response.status_code == 400
     assert response.headers["Content-Type"] == "application/problem+json"
-    assert f"unknown parameter '{name}'; there are as_of, from, limit" in response.json()["detail"]
+    assert f"unknown parameter '{name}'; there are at_time, at_txid, format, from, limit" in response.json()["detail"]
 
 
-def test_another_format_than_that_of_the_path_is_a_406(api):
-    assert api.ask("GET", f"{STATE}/export.csv", headers={"Accept": "application/json"}).status_code == 406
+@pytest.mark.parametrize(
+    ("parameter", "accept", "media_type"),
+    [
+        ("", "*/*", "text/csv"),
+        ("", "application/x-ndjson", "application/x-ndjson"),
+        ("?format=ndjson", "text/csv", "application/x-ndjson"),
+        ("?format=ndjson", "text/html", "application/x-ndjson"),
+    ],
+)
+def test_without_the_parameter_accept_chooses_the_format(api, parameter, accept, media_type):
+    response = api.ask("GET", f"{STATE}/export{parameter}", headers={"Accept": accept})
+
+    assert response.headers["Content-Type"].partition(";")[0] == media_type
+    assert {"Accept", "Authorization"} <= set(response.headers["Vary"].split(", "))
+    response.close()
 
 
-def test_a_request_for_a_file_of_entries_is_a_406_that_names_the_paths(api):
+def test_an_unknown_format_is_refused(api):
+    by_name = api.ask("GET", f"{STATE}/export?format=json")
+
+    assert by_name.status_code == 400
+    assert by_name.json()["detail"] == "format must be one of csv, ndjson, arrow, got 'json'"
+    assert api.ask("GET", f"{STATE}/export", headers={"Accept": "application/json"}).status_code == 406
+
+
+def test_a_request_for_a_file_of_entries_is_a_406_that_names_the_path(api):
     response = api.ask("GET", f"{STATE}/entries", headers={"Accept": "text/csv"})
 
     assert response.status_code == 406
     assert response.json()["detail"] == (
-        "pages of entries are JSON; for other formats GET /api/v1/states/flights_by_carrier/export.csv, "
-        "/api/v1/states/flights_by_carrier/export.ndjson, /api/v1/states/flights_by_carrier/export.arrow"
+        "pages of entries are JSON; for csv, ndjson, arrow GET /api/v1/states/flights_by_carrier/export"
     )
 
 

@@ -12,7 +12,7 @@ from tests.webapp.api.large import ROWS, snapshots
 from tests.webapp.web_server import Server, all_of, asked, connected, request
 from tidegauge.webapp.accounts.services import create_api_key
 
-STREAM = "/api/v1/states/large/export.csv"
+STREAM = "/api/v1/states/large/export?format=csv"
 
 
 @pytest.fixture

@@ -47,9 +47,9 @@ def models() -> ModuleType:
 
 
 def test_keys_are_looked_up(client):
-    body = models().QueryRequest(keys=[["JFK", "C01"], ["JFK", "ZZ"]], measures=["flights"], min_txid=2)
+    body = models().LookupRequest(keys=[["JFK", "C01"], ["JFK", "ZZ"]], measures=["flights"], min_txid=2)
 
-    answer = call("query_state").sync("flights_by_carrier", client=client, body=body)
+    answer = call("look_up_state").sync("flights_by_carrier", client=client, body=body)
 
     assert isinstance(answer, models().StateAnswer)
     assert (answer.txid, answer.isolation.value) == (2, "committed")
@@ -60,12 +60,12 @@ def test_keys_are_looked_up(client):
 
 
 def test_several_states_are_looked_up_at_one_batch(client):
-    queries = [
-        models().QueryOfStateRequest(state="totals", keys=[[]]),
-        models().QueryOfStateRequest(state="flights_by_carrier", keys=[["JFK", "C01"], ["EWR", "C01"]], combine=True),
+    lookups = [
+        models().LookupOfStateRequest(state="totals", keys=[[]]),
+        models().LookupOfStateRequest(state="flights_by_carrier", keys=[["JFK", "C01"], ["EWR", "C01"]], combine=True),
     ]
 
-    answer = call("query_states").sync(client=client, body=models().QueriesRequest(queries=queries))
+    answer = call("look_up_states").sync(client=client, body=models().LookupsRequest(lookups=lookups))
 
     assert answer.txid == 2
     assert answer.answers[0].results[0].value == {"flights": 6130}
@@ -92,9 +92,9 @@ def test_a_history_is_read(client):
 
 
 def test_a_problem_is_a_value_that_says_what_is_wrong(client):
-    body = models().QueryRequest(keys=[["JFK", "C01"], ["JFK"]])
+    body = models().LookupRequest(keys=[["JFK", "C01"], ["JFK"]])
 
-    problem = call("query_state").sync("flights_by_carrier", client=client, body=body)
+    problem = call("look_up_state").sync("flights_by_carrier", client=client, body=body)
 
     assert isinstance(problem, models().Problem)
     assert (problem.status, problem.index) == (400, 1)
@@ -102,8 +102,8 @@ def test_a_problem_is_a_value_that_says_what_is_wrong(client):
 
 
 def test_a_known_answer_is_a_304_without_a_body(client):
-    ask = call("query_state").sync_detailed
-    body = models().QueryRequest(keys=[["JFK", "C01"]])
+    ask = call("look_up_state").sync_detailed
+    body = models().LookupRequest(keys=[["JFK", "C01"]])
     etag = ask("flights_by_carrier", client=client, body=body).headers["ETag"]
 
     again = ask("flights_by_carrier", client=client, body=body, if_none_match=etag)

@@ -28,7 +28,7 @@ class TestGroups:
         ]
 
     def test_conditions_a_prefix_and_a_batch_say_which(self, filled, api):
-        found = asked(api, by="carrier", where=["flights>98", "carrier!=C00"], prefix="EWR", as_of=1).json()
+        found = asked(api, by="carrier", where=["flights>98", "carrier!=C00"], prefix="EWR", at_txid=1).json()
 
         assert [(group["key"], group["value"]["flights"]) for group in found["groups"]] == [(["C01"], 99)]
         assert found["txid"] == 1

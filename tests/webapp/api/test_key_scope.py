@@ -45,9 +45,9 @@ class TestScopeOfStates:
         ("method", "path", "body"),
         [
             ("GET", "", None),
-            ("POST", "/query", {"keys": []}),
+            ("POST", "/lookup", {"keys": []}),
             ("GET", "/entries", None),
-            ("GET", "/export.csv", None),
+            ("GET", "/export?format=csv", None),
             ("GET", "/history?key=[]", None),
             ("POST", "/compaction", None),
             ("POST", "/expiry", None),
@@ -62,7 +62,7 @@ class TestScopeOfStates:
         )
 
     def test_its_own_state_is_accessible(self, to_state):
-        assert to_state.ask("POST", f"{CARRIER}/query", {"keys": [EWR]}).status_code == 200
+        assert to_state.ask("POST", f"{CARRIER}/lookup", {"keys": [EWR]}).status_code == 200
         assert to_state.ask("GET", f"{CARRIER}/entries").status_code == 200
         assert to_state.ask("POST", f"{CARRIER}/expiry").status_code == 202
 
@@ -103,10 +103,10 @@ class TestScopeOfStates:
         own = {"state": "flights_by_carrier", "keys": [EWR]}
 
         for other in ("totals", "no_such_state"):
-            mixed = to_state.ask("POST", "/query", {"queries": [own, {"state": other, "keys": []}]})
+            mixed = to_state.ask("POST", "/lookup", {"lookups": [own, {"state": other, "keys": []}]})
             assert mixed.status_code == 403
 
-        assert to_state.ask("POST", "/query", {"queries": [own]}).status_code == 200
+        assert to_state.ask("POST", "/lookup", {"lookups": [own]}).status_code == 200
 
     def test_a_pipeline_cannot_be_paused_or_resumed(self, to_state):
         assert to_state.ask("POST", "/pipelines/flights/pause").status_code == 403
@@ -154,40 +154,40 @@ class TestScopeOfStates:
         assert (refused.status_code, "someone" in refused.json()["detail"]) == (409, False)
 
     def test_a_known_etag_gives_no_access(self, to_state, api):
-        etag = api.ask("POST", "/states/totals/query", {"keys": [[]]}).headers["ETag"]
+        etag = api.ask("POST", "/states/totals/lookup", {"keys": [[]]}).headers["ETag"]
 
-        response = to_state.ask("POST", "/states/totals/query", {"keys": [[]]}, headers={"If-None-Match": etag})
+        response = to_state.ask("POST", "/states/totals/lookup", {"keys": [[]]}, headers={"If-None-Match": etag})
 
         assert response.status_code == 403
 
 
 class TestScopeOfAKeyPrefix:
     def test_a_lookup_of_other_keys_is_a_403_that_names_the_first(self, to_jfk):
-        response = to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [JFK, EWR]})
+        response = to_jfk.ask("POST", f"{CARRIER}/lookup", {"keys": [JFK, EWR]})
 
         assert (response.status_code, response.json()["index"]) == (403, 1)
-        assert to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [JFK]}).status_code == 200
+        assert to_jfk.ask("POST", f"{CARRIER}/lookup", {"keys": [JFK]}).status_code == 200
 
     def test_other_keys_cannot_be_combined_or_read_at_an_earlier_batch(self, to_jfk):
-        for more in ({"combine": True}, {"as_of": 1}, {"min_txid": 1}):
-            assert to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [EWR]} | more).status_code == 403
+        for more in ({"combine": True}, {"at_txid": 1}, {"min_txid": 1}):
+            assert to_jfk.ask("POST", f"{CARRIER}/lookup", {"keys": [EWR]} | more).status_code == 403
 
     def test_one_of_several_queries_for_other_keys_is_a_403(self, to_jfk):
-        body = {"queries": [{"state": "flights_by_carrier", "keys": [keys]} for keys in (JFK, EWR)]}
+        body = {"lookups": [{"state": "flights_by_carrier", "keys": [keys]} for keys in (JFK, EWR)]}
 
-        assert to_jfk.ask("POST", "/query", body).status_code == 403
+        assert to_jfk.ask("POST", "/lookup", body).status_code == 403
 
     def test_a_known_etag_gives_no_access(self, to_jfk, api):
-        etag = api.ask("POST", f"{CARRIER}/query", {"keys": [EWR]}).headers["ETag"]
+        etag = api.ask("POST", f"{CARRIER}/lookup", {"keys": [EWR]}).headers["ETag"]
 
-        response = to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [EWR]}, headers={"If-None-Match": etag})
+        response = to_jfk.ask("POST", f"{CARRIER}/lookup", {"keys": [EWR]}, headers={"If-None-Match": etag})
 
         assert response.status_code == 403
 
     def test_its_own_keys_get_a_304_too(self, to_jfk):
-        etag = to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [JFK]}).headers["ETag"]
+        etag = to_jfk.ask("POST", f"{CARRIER}/lookup", {"keys": [JFK]}).headers["ETag"]
 
-        response = to_jfk.ask("POST", f"{CARRIER}/query", {"keys": [JFK]}, headers={"If-None-Match": etag})
+        response = to_jfk.ask("POST", f"{CARRIER}/lookup", {"keys": [JFK]}, headers={"If-None-Match": etag})
 
         assert response.status_code == 304
 
@@ -232,10 +232,10 @@ class TestScopeOfAKeyPrefix:
 
     def test_a_state_whose_keys_cannot_have_the_prefix_is_a_404(self, to_jfk):
         assert to_jfk.ask("GET", f"{HOUR}/entries").status_code == 404
-        assert to_jfk.ask("POST", f"{HOUR}/query", {"keys": []}).status_code == 404
-        assert to_jfk.ask("POST", "/states/totals/query", {"keys": [[]]}).status_code == 404
+        assert to_jfk.ask("POST", f"{HOUR}/lookup", {"keys": []}).status_code == 404
+        assert to_jfk.ask("POST", "/states/totals/lookup", {"keys": [[]]}).status_code == 404
         assert to_jfk.ask("GET", "/states/totals/history").status_code == 404
-        assert to_jfk.ask("GET", f"{HOUR}/keys/a/b/c").status_code == 404
+        assert to_jfk.ask("GET", f'{HOUR}/keys?key=["a","b","c"]').status_code == 404
         assert to_jfk.ask("GET", f"{HOUR}/keys?key=a").status_code == 404
 
     def test_maintenance_is_a_403(self, to_jfk):
@@ -251,8 +251,8 @@ class TestScopeOfAKeyPrefix:
 def test_a_stream_holds_its_own_keys_alone(lasting):
     restricted = client(key_prefix=["JFK"])
 
-    lines = restricted.ask("GET", f"{CARRIER}/export.csv").getvalue().decode().splitlines()
-    other = restricted.ask("GET", f"{CARRIER}/export.csv?prefix=EWR")
+    lines = restricted.ask("GET", f"{CARRIER}/export?format=csv").getvalue().decode().splitlines()
+    other = restricted.ask("GET", f"{CARRIER}/export?format=csv&prefix=EWR")
 
     assert len(lines) == 31
     assert {line.partition(",")[0] for line in lines[1:]} == {"JFK"}

@@ -17,8 +17,8 @@ from tidegauge.webapp.accounts.models import ApiKey
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.core.pools import pool_of
 
-EXPORT = "/api/v1/states/large/export.csv"
-LOOKUP = "/api/v1/states/flights_by_carrier/query"
+EXPORT = "/api/v1/states/large/export?format=csv"
+LOOKUP = "/api/v1/states/flights_by_carrier/lookup"
 KEYS = {"keys": [["JFK", "AA"]]}
 
 FEW_THREADS = {
@@ -221,7 +221,7 @@ class TestWaits:
     def test_one_that_ends_without_its_batch_is_logged_once(self, lasting, keys, web_process):
         status, headers, body = found(web_process, lookup(keys[0], min_txid=9_999, wait_ms=300))
         lines = web_process.process.log.read_text().splitlines()
-        logged = [line for line in lines if '"route":"lookup:query"' in line and headers["x-request-id"] in line]
+        logged = [line for line in lines if '"route":"lookup:lookup"' in line and headers["x-request-id"] in line]
 
         assert (status, headers["retry-after"]) == (409, "1")
         assert b"batch 9999 was not committed within 300 ms" in body

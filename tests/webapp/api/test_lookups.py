@@ -11,7 +11,7 @@ from tests.webapp.flights import BY_CARRIER, BY_HOUR, SPECS, TOTALS
 from tidegauge.state_backends import Catalog, Count, StateSpec
 from tidegauge.webapp.catalog import readers
 
-QUERY = "/states/flights_by_carrier/query"
+LOOKUP = "/states/flights_by_carrier/lookup"
 
 GUARANTEES = {spec.name: "exactly once" for spec in SPECS}
 
@@ -19,7 +19,7 @@ RIGHT = {"flights_by_carrier": ["JFK", "C01"], "flights_by_hour": ["2013-01-01T1
 
 
 def query(api, keys, state="flights_by_carrier", **body):
-    return api.ask("POST", f"/states/{state}/query", {"keys": keys, **body})
+    return api.ask("POST", f"/states/{state}/lookup", {"keys": keys, **body})
 
 
 def let_time_pass(conn):
@@ -136,16 +136,16 @@ def test_an_unknown_measure_is_a_400_that_lists_the_existing_ones(filled, api):
         ({"keys": "JFK"}, "keys must be a list"),
         ({"keys": [], "measures": "flights"}, "measures must be a list of names"),
         ({"keys": [], "measures": [1]}, "measures must be a list of names"),
-        ({"keys": [], "max_txid": 3}, "unknown member 'max_txid'; there are as_of, combine, epoch, keys, measures"),
+        ({"keys": [], "max_txid": 3}, "unknown member 'max_txid'; there are at_time, at_txid, combine, epoch, keys, "),
         ({"keys": [], "combine": 1}, "combine must be true or false"),
-        ({"keys": [], "as_of": True}, "as_of must be a whole number from 0 to"),
-        ({"keys": [], "as_of": -1}, "as_of must be a whole number from 0 to"),
+        ({"keys": [], "at_txid": True}, "at_txid must be a whole number from 0 to"),
+        ({"keys": [], "at_txid": -1}, "at_txid must be a whole number from 0 to"),
         ({"keys": [], "min_txid": 2**63}, "min_txid must be a whole number from 0 to"),
         ({"keys": [], "min_txid": 1, "wait_ms": 5001}, "wait_ms must be a whole number from 0 to 5000, got '5001'"),
     ],
 )
 def test_a_body_that_does_not_fit_is_a_400_that_says_why(filled, api, body, why):
-    response = api.ask("POST", QUERY, body)
+    response = api.ask("POST", LOOKUP, body)
 
     assert response.status_code == 400
     assert why in response.json()["detail"]
@@ -167,11 +167,11 @@ def test_a_body_that_is_too_large_is_a_413(filled, api, settings):
 
 
 def test_another_content_type_is_a_415(filled, api):
-    assert api.ask("POST", QUERY, b"keys=JFK", content_type="text/plain").status_code == 415
+    assert api.ask("POST", LOOKUP, b"keys=JFK", content_type="text/plain").status_code == 415
 
 
 def test_an_accept_header_without_json_is_a_406(filled, api):
-    assert api.ask("POST", QUERY, {"keys": []}, headers={"Accept": "text/html"}).status_code == 406
+    assert api.ask("POST", LOOKUP, {"keys": []}, headers={"Accept": "text/html"}).status_code == 406
 
 
 def test_a_warm_lookup_makes_one_query_and_none_through_the_orm(filled, api, monkeypatch):
@@ -213,7 +213,7 @@ class TestStatesThatStandStill:
 
         answer = query(api, [["JFK", "C01"]]).json()
         queries = [{"state": "totals", "keys": [[]]}, {"state": "flights_by_carrier", "keys": []}]
-        together = api.ask("POST", "/query", {"queries": queries}).json()
+        together = api.ask("POST", "/lookup", {"lookups": queries}).json()
 
         assert (answer["fed"], answer["last_fed_txid"]) == (False, 2)
         assert "fed" not in query(api, [[]], state="totals").json()

@@ -9,8 +9,8 @@ from tidegauge.state_backends import Catalog, Count, StateSpec
 KEYS = {"keys": [["JFK", "C01"]], "measures": ["flights"]}
 
 
-def ask(api, *queries, **when):
-    return api.ask("POST", "/query", {"queries": list(queries), **when})
+def ask(api, *lookups, **when):
+    return api.ask("POST", "/lookup", {"lookups": list(lookups), **when})
 
 
 OF_CARRIER = {"state": "flights_by_carrier", **KEYS}
@@ -20,7 +20,7 @@ OF_TOTALS = {"state": "totals", "keys": [[]]}
 def test_all_are_answered_at_one_batch_in_the_order_asked(filled, api):
     answer = ask(api, OF_TOTALS, OF_CARRIER, OF_CARRIER | {"combine": True}).json()
 
-    assert (answer["txid"], answer["as_of"] is None) == (2, False)
+    assert (answer["txid"], answer["batch_time"] is None) == (2, False)
     assert [each["state"] for each in answer["answers"]] == ["totals", "flights_by_carrier", "flights_by_carrier"]
     assert answer["answers"][0]["results"][0]["value"] == {"flights": 6130}
     assert answer["answers"][1]["results"][0]["value"] == {"flights": 99}
@@ -30,7 +30,7 @@ def test_all_are_answered_at_one_batch_in_the_order_asked(filled, api):
 def test_all_are_answered_as_of_one_earlier_batch(filled, api):
     filled.commit({("JFK", "C01"): 1})
 
-    answer = ask(api, OF_TOTALS, OF_CARRIER, as_of=2).json()
+    answer = ask(api, OF_TOTALS, OF_CARRIER, at_txid=2).json()
 
     assert answer["txid"] == 2
     assert answer["answers"][0]["results"][0]["value"] == {"flights": 6130}
@@ -67,30 +67,30 @@ def test_a_state_in_redis_and_one_in_postgresql_are_answered_at_one_batch(api, c
     assert [each["results"][0]["value"] for each in answer["answers"]] == [{"views": 5}, {"views": 5}]
 
 
-def test_a_wrong_key_names_its_query_and_its_index(filled, api):
+def test_a_wrong_key_names_its_lookup_and_its_index(filled, api):
     response = ask(api, OF_TOTALS, {"state": "flights_by_carrier", "keys": [["JFK", "AA"], ["JFK"]]})
 
     problem = response.json()
-    assert (response.status_code, problem["query"], problem["index"]) == (400, 1, 1)
-    assert problem["detail"].startswith("query 1: key 1: expected 2 parts")
+    assert (response.status_code, problem["lookup"], problem["index"]) == (400, 1, 1)
+    assert problem["detail"].startswith("lookup 1: key 1: expected 2 parts")
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
         ([], "the body must be an object"),
-        ({}, "queries must be a list of 1 to 20 queries"),
-        ({"queries": []}, "queries must be a list of 1 to 20 queries"),
-        ({"queries": [OF_TOTALS] * 21}, "queries must be a list of 1 to 20 queries"),
-        ({"queries": [{"keys": [[]]}]}, "query 0: state must be the name of a state"),
-        ({"queries": [OF_TOTALS, "totals"]}, "query 1: the body must be an object"),
-        ({"queries": [OF_TOTALS | {"as_of": 1}]}, "query 0: unknown member 'as_of'"),
-        ({"queries": [{"state": "totals", "keys": 3}]}, "query 0: keys must be a list"),
-        ({"queries": [OF_TOTALS], "wait": 1}, "unknown member 'wait'"),
+        ({}, "lookups must be a list of 1 to 20 lookups"),
+        ({"lookups": []}, "lookups must be a list of 1 to 20 lookups"),
+        ({"lookups": [OF_TOTALS] * 21}, "lookups must be a list of 1 to 20 lookups"),
+        ({"lookups": [{"keys": [[]]}]}, "lookup 0: state must be the name of a state"),
+        ({"lookups": [OF_TOTALS, "totals"]}, "lookup 1: the body must be an object"),
+        ({"lookups": [OF_TOTALS | {"at_txid": 1}]}, "lookup 0: unknown member 'at_txid'"),
+        ({"lookups": [{"state": "totals", "keys": 3}]}, "lookup 0: keys must be a list"),
+        ({"lookups": [OF_TOTALS], "wait": 1}, "unknown member 'wait'"),
     ],
 )
 def test_a_body_that_does_not_fit_is_a_400_that_says_why(filled, api, body, why):
-    response = api.ask("POST", "/query", body)
+    response = api.ask("POST", "/lookup", body)
 
     assert response.status_code == 400
     assert why in response.json()["detail"]

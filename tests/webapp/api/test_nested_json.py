@@ -21,17 +21,17 @@ def refusal(response) -> str:
 
 @pytest.mark.parametrize("body", ['{"keys": [%s]}', '{"keys": [["JFK", %s]]}', '{"keys": [], "measures": [%s]}', "%s"])
 def test_in_a_lookup(filled, api, deep, body):
-    assert "nested over 254 levels deep" in refusal(api.ask("POST", f"{STATE}/query", (body % deep).encode()))
+    assert "nested over 254 levels deep" in refusal(api.ask("POST", f"{STATE}/lookup", (body % deep).encode()))
 
 
 def test_in_a_lookup_of_several_states(filled, api, deep):
-    body = '{"queries": [{"state": "flights_by_carrier", "keys": [%s]}]}' % deep  # noqa: UP031
+    body = '{"lookups": [{"state": "flights_by_carrier", "keys": [%s]}]}' % deep  # noqa: UP031
 
-    assert "nested over 254 levels deep" in refusal(api.ask("POST", "/query", body.encode()))
+    assert "nested over 254 levels deep" in refusal(api.ask("POST", "/lookup", body.encode()))
 
 
 @pytest.mark.parametrize(
-    ("path", "parameter"), [("/entries", "prefix"), ("/entries", "from"), ("/export.csv", "to"), ("/history", "key")]
+    ("path", "parameter"), [("/entries", "prefix"), ("/entries", "from"), ("/export", "to"), ("/history", "key")]
 )
 def test_in_a_parameter(filled, api, path, parameter):
     assert "nested over 254" in refusal(api.ask("GET", f"{STATE}{path}?{urlencode({parameter: DEEP})}"))
@@ -40,7 +40,7 @@ def test_in_a_parameter(filled, api, path, parameter):
 def test_what_is_nested_less_is_refused_as_a_key(filled, api):
     body = b'{"keys": [["JFK", ' + b"[" * 250 + b"]" * 250 + b"]]}"
 
-    assert "carrier must be text" in refusal(api.ask("POST", f"{STATE}/query", body))
+    assert "carrier must be text" in refusal(api.ask("POST", f"{STATE}/lookup", body))
 
 
 @pytest.mark.parametrize("text", [DEEP, OBJECTS])

@@ -16,13 +16,13 @@ from tidegauge.webapp.events.subscriptions import PARAMETERS
 def test_the_schema_is_valid_and_raises_no_warning(tmp_path):
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yaml"))
 
-    assert "/api/v1/states/{name}/query" in (tmp_path / "schema.yaml").read_text()
+    assert "/api/v1/states/{name}/lookup" in (tmp_path / "schema.yaml").read_text()
 
 
 def test_the_schema_needs_no_api_key(db):
     schema = Client().get("/api/schema", headers={"Accept": "application/json"}).json()
 
-    query = schema["paths"]["/api/v1/states/{name}/query"]["post"]
+    query = schema["paths"]["/api/v1/states/{name}/lookup"]["post"]
     refusals = {"400", "401", "403", "404", "406", "408", "409", "410", "413", "415", "429", "503", "504"}
     assert set(query["responses"]) == {"200", "304"} | refusals
     assert {"bearer": []} in query["security"]

@@ -56,7 +56,7 @@ CELLS = {"views": int, "mean_ms": float, "longest": float, "number": int}
 CELLS |= {"at": lambda text: datetime.fromisoformat(text).isoformat()}
 
 COMMITTED = 3
-AS_OF = [None, "committed", 0, 1, 2, 3, 2**63 - 1]
+AT_TXID = [None, "committed", 0, 1, 2, 3, 2**63 - 1]
 REFUSED = {400, 404, 409, 410}
 
 
@@ -73,8 +73,8 @@ class Model:
         """The first part of the first key, as JSON has it."""
         return as_json(min(self.versions[COMMITTED]))[:1]
 
-    def entries(self, as_of: Any, asked: dict[str, Any], confined: bool) -> list[tuple[list[Any], dict[str, Any]]]:
-        version = self.versions[as_of if isinstance(as_of, int) else COMMITTED]
+    def entries(self, at_txid: Any, asked: dict[str, Any], confined: bool) -> list[tuple[list[Any], dict[str, Any]]]:
+        version = self.versions[at_txid if isinstance(at_txid, int) else COMMITTED]
         found = sorted(version.items())
         if confined:
             found = [row for row in found if as_json(row[0])[:1] == self.first]
@@ -200,7 +200,7 @@ def bounds(model: Model) -> list[dict[str, str]]:
     return [{}, {"prefix": json.dumps(low[:1])}, {"from": json.dumps(high)}, below, below | {"prefix": "[]"}]
 
 
-def refusal(model: Model, response: Any, as_of: Any, confined: bool) -> str:
+def refusal(model: Model, response: Any, at_txid: Any, confined: bool) -> str:
     """Return what is wrong with an answer that is not a 200; empty if it is the right refusal."""
     problem = response.json()
     if response.status_code not in REFUSED or problem["status"] != response.status_code:
@@ -208,34 +208,34 @@ def refusal(model: Model, response: Any, as_of: Any, confined: bool) -> str:
     if problem["code"] == "unknown_state":
         return "" if confined and not model.spec.key else f"404 {problem}"
     if response.status_code == 409:
-        return "" if isinstance(as_of, int) and as_of > COMMITTED else f"409 {problem}"
+        return "" if isinstance(at_txid, int) and at_txid > COMMITTED else f"409 {problem}"
     if response.status_code == 410:
         reach = 1 if model.spec.changelog else COMMITTED
-        right = isinstance(as_of, int) and as_of < min(reach, problem["oldest_txid"])
+        right = isinstance(at_txid, int) and at_txid < min(reach, problem["oldest_txid"])
         return "" if right else f"410 {problem}"
     return f"{response.status_code} {problem}"
 
 
-def must_refuse(model: Model, as_of: Any, confined: bool) -> bool:
-    return (isinstance(as_of, int) and as_of > COMMITTED) or (confined and not model.spec.key)
+def must_refuse(model: Model, at_txid: Any, confined: bool) -> bool:
+    return (isinstance(at_txid, int) and at_txid > COMMITTED) or (confined and not model.spec.key)
 
 
 def test_entries(model, clients):
     wrong = []
     searches, orders = ({}, {"search": "A"}), ({}, {"order_by": "-views"})
     limits = ({}, {"limit": "2", "measures": "views"})
-    for search, order, limit, bound, as_of, confined in product(
-        searches, orders, limits, bounds(model), AS_OF, (False, True)
+    for search, order, limit, bound, at_txid, confined in product(
+        searches, orders, limits, bounds(model), AT_TXID, (False, True)
     ):
         asked = bound | search | order | limit
-        path = f"/api/v1/states/{model.name}/entries?{urlencode(asked | given(as_of))}"
+        path = f"/api/v1/states/{model.name}/entries?{urlencode(asked | given(at_txid))}"
         response = clients[confined].get(path)
         if response.status_code != 200:
-            fault = refusal(model, response, as_of, confined)
+            fault = refusal(model, response, at_txid, confined)
         else:
             entries = [(entry["key"], entry["value"]) for entry in response.json()["entries"]]
-            expected = model.entries(as_of, asked, confined)
-            is_right = entries == expected and not must_refuse(model, as_of, confined)
+            expected = model.entries(at_txid, asked, confined)
+            is_right = entries == expected and not must_refuse(model, at_txid, confined)
             fault = "" if is_right else f"{entries} instead of {expected}"
         if fault:
             wrong.append((path, confined, fault))
@@ -243,27 +243,27 @@ def test_entries(model, clients):
     assert wrong == []
 
 
-def given(as_of: Any) -> dict[str, str]:
-    return {} if as_of is None else {"as_of": str(as_of)}
+def given(at_txid: Any) -> dict[str, str]:
+    return {} if at_txid is None else {"at_txid": str(at_txid)}
 
 
 def test_exports(model, clients, one_session):
     wrong = []
     files = (("csv", {}), ("csv", {"limit": "2"}), ("ndjson", {"measures": "views"}), ("arrow", {}))
-    for bound, as_of, confined, (file_format, further) in product(bounds(model), AS_OF, (False, True), files):
+    for bound, at_txid, confined, (file_format, further) in product(bounds(model), AT_TXID, (False, True), files):
         asked = {"limit": "1000000"} | bound | further
-        path = f"/api/v1/states/{model.name}/export.{file_format}?{urlencode(asked | given(as_of))}"
+        path = f"/api/v1/states/{model.name}/export?format={file_format}&{urlencode(asked | given(at_txid))}"
         response = clients[confined].get(path)
         if response.status_code != 200:
-            fault = refusal(model, response, as_of, confined)
+            fault = refusal(model, response, at_txid, confined)
         else:
             rows = exported(model.spec, file_format, response.getvalue())
             response.close()
             expected = [
                 dict(zip(model.spec.key, key, strict=True)) | value
-                for key, value in model.entries(as_of, asked, confined)
+                for key, value in model.entries(at_txid, asked, confined)
             ]
-            is_right = rows == expected and not must_refuse(model, as_of, confined)
+            is_right = rows == expected and not must_refuse(model, at_txid, confined)
             fault = "" if is_right else f"{rows} instead of {expected}"
         if fault:
             wrong.append((path, confined, fault))
@@ -286,36 +286,36 @@ def exported(spec: StateSpec, file_format: str, content: bytes) -> list[dict[str
 def test_lookups_of_many_keys_and_of_one(model, clients):
     """min_txid: 9 is not committed in time, which is a 409 of its own."""
     wrong = []
-    for as_of, min_txid, confined, measures in product(AS_OF, (None, 2, 9), (False, True), (None, ["views"])):
-        if as_of == "committed":
+    for at_txid, min_txid, confined, measures in product(AT_TXID, (None, 2, 9), (False, True), (None, ["views"])):
+        if at_txid == "committed":
             continue
-        key, expected = expectation(model, as_of, measures)
-        when = given(as_of) | ({"min_txid": str(min_txid), "wait_ms": "0"} if min_txid else {})
+        key, expected = expectation(model, at_txid, measures)
+        when = given(at_txid) | ({"min_txid": str(min_txid), "wait_ms": "0"} if min_txid else {})
         names = {"measures": ",".join(measures)} if measures else {}
         body = {"keys": [key], "measures": measures} | {name: int(number) for name, number in when.items()}
         path = f"/api/v1/states/{model.name}"
-        many = clients[confined].post(f"{path}/query", json.dumps(body), content_type="application/json")
+        many = clients[confined].post(f"{path}/lookup", json.dumps(body), content_type="application/json")
         one = clients[confined].get(f"{path}/keys?{urlencode({'key': json.dumps(key)} | when | names)}")
         combined = clients[confined].post(
-            f"{path}/query", json.dumps(body | {"combine": True}), content_type="application/json"
+            f"{path}/lookup", json.dumps(body | {"combine": True}), content_type="application/json"
         )
         for response in (many, one, combined):
-            fault = lookup_fault(model, response, as_of, min_txid, confined, expected)
+            fault = lookup_fault(model, response, at_txid, min_txid, confined, expected)
             if fault:
                 wrong.append((body, response.request["PATH_INFO"], confined, fault))
 
     assert wrong == []
 
 
-def expectation(model: Model, as_of: Any, measures: list[str] | None) -> tuple[list[Any], dict[str, Any] | None]:
+def expectation(model: Model, at_txid: Any, measures: list[str] | None) -> tuple[list[Any], dict[str, Any] | None]:
     key = min(model.versions[COMMITTED])
-    version = model.versions[as_of if isinstance(as_of, int) and as_of <= COMMITTED else COMMITTED]
+    version = model.versions[at_txid if isinstance(at_txid, int) and at_txid <= COMMITTED else COMMITTED]
     value = version.get(key)
     return as_json(key), value and {name: value[name] for name in measures or value}
 
 
 def lookup_fault(
-    model: Model, response: Any, as_of: Any, min_txid: int | None, confined: bool, expected: dict[str, Any] | None
+    model: Model, response: Any, at_txid: Any, min_txid: int | None, confined: bool, expected: dict[str, Any] | None
 ) -> str:
     if response.status_code == 409 and response.json()["code"] == "not_reached":
         is_right = min_txid == 9 and not (confined and not model.spec.key)
@@ -323,13 +323,13 @@ def lookup_fault(
     if response.status_code == 404 and response.json()["code"] != "unknown_state":
         return "" if expected is None and response.json()["code"] == "key_not_found" else f"404 {response.json()}"
     if response.status_code != 200:
-        return refusal(model, response, as_of, confined)
+        return refusal(model, response, at_txid, confined)
     answer = response.json()
     if "combined" in answer:
         found = answer["combined"]["value"] if answer["combined"]["keys"] else None
     else:
         found = answer["results"][0]["value"] if "results" in answer else answer["value"]
-    is_right = found == expected and min_txid != 9 and not must_refuse(model, as_of, confined)
+    is_right = found == expected and min_txid != 9 and not must_refuse(model, at_txid, confined)
     return "" if is_right else f"{found} instead of {expected}"
 
 

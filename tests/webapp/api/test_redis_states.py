@@ -14,7 +14,7 @@ def views(connection):
 
 
 def asked(api, views, *keys, **body):
-    response = api.ask("POST", f"/states/{views.name}/query", {"keys": list(keys), **body})
+    response = api.ask("POST", f"/states/{views.name}/lookup", {"keys": list(keys), **body})
     assert response.status_code == 200, response.content
     return response
 
@@ -25,14 +25,14 @@ def test_a_lookup_answers_like_that_of_a_table_and_at_the_same_txid(api, views):
     batch = views.commit({"home": 4, "cart": 1})
 
     response = asked(api, views, ["home"], ["old"], ["nowhere"], ["home"])
-    total = api.ask("POST", f"/states/{views.total.name}/query", {"keys": [[]]}).json()
+    total = api.ask("POST", f"/states/{views.total.name}/lookup", {"keys": [[]]}).json()
 
     home = {"key": ["home"], "status": "found", "value": {"views": 4, "mean_ms": 2.5, "longest": 4}}
     assert response.json() == {
         "state": views.name,
         "epoch": batch.epoch,
         "txid": 2,
-        "as_of": batch.batch_time.isoformat(),
+        "batch_time": batch.batch_time.isoformat(),
         "isolation": "committed",
         "results": [
             home,
@@ -41,14 +41,14 @@ def test_a_lookup_answers_like_that_of_a_table_and_at_the_same_txid(api, views):
             home,
         ],
     }
-    assert (total["txid"], total["as_of"]) == (2, response.json()["as_of"])
+    assert (total["txid"], total["batch_time"]) == (2, response.json()["batch_time"])
     again = asked_again(api, views, response.headers["ETag"])
     assert again.status_code == 304
 
 
 def asked_again(api, views, etag):
     body = {"keys": [["home"], ["old"], ["nowhere"], ["home"]]}
-    return api.ask("POST", f"/states/{views.name}/query", body, HTTP_IF_NONE_MATCH=etag)
+    return api.ask("POST", f"/states/{views.name}/lookup", body, HTTP_IF_NONE_MATCH=etag)
 
 
 def test_a_lookup_during_an_open_batch_sees_the_one_before(api, views):
@@ -75,7 +75,7 @@ def test_a_batch_that_is_committed_and_not_published_is_not_seen(api, views):
 
 
 def test_an_invalid_key_and_an_unknown_measure_are_refused(api, views):
-    path = f"/states/{views.name}/query"
+    path = f"/states/{views.name}/lookup"
 
     key = api.ask("POST", path, {"keys": [["home"], [3]]})
     measure = api.ask("POST", path, {"keys": [["home"]], "measures": ["clicks"]})
@@ -102,7 +102,7 @@ def test_while_redis_is_unavailable_a_lookup_is_a_503_and_states_are_still_liste
     views.commit({"home": 1})
 
     with unavailable_redis(monkeypatch):
-        lookup = api.ask("POST", f"/states/{views.name}/query", {"keys": [["home"]]})
+        lookup = api.ask("POST", f"/states/{views.name}/lookup", {"keys": [["home"]]})
         listed = api.ask("GET", f"/states/{views.name}")
 
     assert (lookup.status_code, lookup.json()["detail"]) == (

@@ -41,9 +41,9 @@ def test_every_parameter_and_answer_of_a_call_is_described(page, document):
 
 
 def test_a_call_with_a_body_has_a_curl_command_with_its_example(page):
-    shown = unescape(page[page.index('id="query_state"') :].split("</details>")[0])
+    shown = unescape(page[page.index('id="look_up_state"') :].split("</details>")[0])
 
-    assert 'curl -fsS "http://testserver/api/v1/states/{name}/query"' in shown
+    assert 'curl -fsS "http://testserver/api/v1/states/{name}/lookup"' in shown
     assert """-d '{"keys": [["JFK", "AA"], ["JFK", "ZZ"]], "measures": ["flights"]}'""" in shown
 
 
@@ -72,7 +72,7 @@ def test_a_reader_has_the_navigation_and_opens_answers(admin_client):
 @pytest.mark.parametrize(
     ("schema", "shown"),
     [
-        ({"type": "string", "format": "date-time", "nullable": True}, "string (date-time) or null"),
+        ({"type": ["string", "null"], "format": "date-time"}, "string (date-time) or null"),
         ({"type": "array", "items": {"$ref": "#/components/schemas/Run"}}, 'list of <a href="#schema-Run">Run</a>'),
         ({"oneOf": [{"type": "integer"}, {"enum": ["committed"]}]}, "integer or <code>committed</code>"),
         ({"type": "object", "additionalProperties": {"type": "number"}}, "object of number"),

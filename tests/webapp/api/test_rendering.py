@@ -9,7 +9,7 @@ from structlog.contextvars import bind_contextvars
 
 from tidegauge.webapp.api.problems import problem
 
-QUERY = "/states/flights_by_carrier/query"
+LOOKUP = "/states/flights_by_carrier/lookup"
 GZIP = {"Accept-Encoding": "gzip"}
 
 
@@ -41,7 +41,7 @@ class TestCompression:
         assert "Content-Encoding" not in page.headers
 
     def test_streams_are_not_compressed(self, lasting, api):
-        response = api.get("/api/v1/states/flights_by_carrier/export.csv", headers=GZIP)
+        response = api.get("/api/v1/states/flights_by_carrier/export?format=csv", headers=GZIP)
 
         assert "Content-Encoding" not in response.headers
         assert len(response.getvalue()) > 1_024
@@ -49,7 +49,7 @@ class TestCompression:
 
 class TestCompressedBodies:
     def post(self, api, body, encoding="gzip"):
-        return api.ask("POST", QUERY, body, headers={"Content-Encoding": encoding})
+        return api.ask("POST", LOOKUP, body, headers={"Content-Encoding": encoding})
 
     def test_a_body_may_be_compressed(self, filled, api):
         response = self.post(api, gzip.compress(orjson.dumps({"keys": [["JFK", "C01"]]})))
@@ -81,12 +81,12 @@ class TestCompressedBodies:
 
 class TestMethods:
     def test_another_method_is_a_405_that_names_the_allowed_ones(self, filled, api):
-        response = api.delete("/api/v1/states/totals/query")
+        response = api.delete("/api/v1/states/totals/lookup")
 
         assert (response.status_code, response.headers["Content-Type"]) == (405, "application/problem+json")
         assert response.headers["Allow"] == "POST, OPTIONS"
 
-    @pytest.mark.parametrize("path", ["/states", "/states/totals/entries", "/query"])
+    @pytest.mark.parametrize("path", ["/states", "/states/totals/entries", "/lookup"])
     def test_options_names_them_without_a_body(self, filled, api, path):
         response = api.options(f"/api/v1{path}")
 
@@ -116,7 +116,7 @@ def test_a_request_that_takes_too_long_is_a_504_that_says_so(filled, api):
     filled.conn.execute("SET LOCAL statement_timeout = '1ms'")
     keys = [["JFK", f"C{n}"] for n in range(1_000)]
 
-    response = api.ask("POST", QUERY, {"keys": keys, "combine": True, "as_of": 1})
+    response = api.ask("POST", LOOKUP, {"keys": keys, "combine": True, "at_txid": 1})
     filled.conn.execute("ROLLBACK TO SAVEPOINT before")
 
     assert response.status_code == 504

@@ -97,8 +97,8 @@ def test_a_session_makes_none(filled, admin_client):
 READS = [
     ("GET", "/states", None),
     ("GET", CARRIER, None),
-    ("POST", f"{CARRIER}/query", {"keys": [JFK]}),
-    ("POST", "/query", {"queries": [{"state": "flights_by_carrier", "keys": [JFK]}]}),
+    ("POST", f"{CARRIER}/lookup", {"keys": [JFK]}),
+    ("POST", "/lookup", {"lookups": [{"state": "flights_by_carrier", "keys": [JFK]}]}),
     ("GET", f"{CARRIER}/entries", None),
     ("GET", f'{CARRIER}/history?key=["JFK","C01"]', None),
     ("GET", "/pipelines", None),
@@ -135,12 +135,12 @@ def test_a_token_does_nothing_else(page, method, path):
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("POST", f"{CARRIER}/query", {"keys": [JFK, EWR]}),
-        ("POST", "/query", {"queries": [{"state": "flights_by_carrier", "keys": [EWR]}]}),
+        ("POST", f"{CARRIER}/lookup", {"keys": [JFK, EWR]}),
+        ("POST", "/lookup", {"lookups": [{"state": "flights_by_carrier", "keys": [EWR]}]}),
         ("GET", f'{CARRIER}/entries?prefix=["EWR"]', None),
         ("GET", f'{CARRIER}/history?key=["EWR","C01"]', None),
         ("GET", "/states/totals", None),
-        ("POST", "/states/totals/query", {"keys": [[]]}),
+        ("POST", "/states/totals/lookup", {"keys": [[]]}),
         ("GET", "/states/totals/entries", None),
     ],
 )
@@ -160,8 +160,8 @@ def test_a_file_holds_its_own_keys_only(lasting):
     key, _ = create_api_key("backend", ["issue_tokens", "read"])
     client = CheckedClient(issue(key, key_prefix=["JFK"]).text)
 
-    lines = b"".join(client.ask("GET", f"{CARRIER}/export.ndjson")).splitlines()
-    outside = client.ask("GET", f'{CARRIER}/export.ndjson?prefix=["EWR"]')
+    lines = b"".join(client.ask("GET", f"{CARRIER}/export?format=ndjson")).splitlines()
+    outside = client.ask("GET", f'{CARRIER}/export?format=ndjson&prefix=["EWR"]')
 
     assert ({orjson.loads(line)["origin"] for line in lines}, len(lines)) == ({"JFK"}, 30)
     assert outside.status_code == 403

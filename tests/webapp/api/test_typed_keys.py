@@ -49,7 +49,7 @@ def typed(filled, sql_type) -> StateSpec:
 def test_a_key_of_every_type_is_found_and_answered_in_one_form(api, typed, sql_type):
     keys = [[written] for written, _ in WRITTEN[sql_type]]
 
-    results = api.ask("POST", "/states/typed/query", {"keys": keys}).json()["results"]
+    results = api.ask("POST", "/states/typed/lookup", {"keys": keys}).json()["results"]
 
     assert [(result["key"], result["status"], result["value"]) for result in results] == [
         ([answered], "found", {"seen": n}) for n, (_, answered) in enumerate(WRITTEN[sql_type], 1)
@@ -59,7 +59,7 @@ def test_a_key_of_every_type_is_found_and_answered_in_one_form(api, typed, sql_t
 def test_an_answered_key_can_be_sent_as_it_is(api, typed, sql_type):
     entries = api.ask("GET", "/states/typed/entries").json()["entries"]
 
-    again = api.ask("POST", "/states/typed/query", {"keys": [entry["key"] for entry in entries]}).json()["results"]
+    again = api.ask("POST", "/states/typed/lookup", {"keys": [entry["key"] for entry in entries]}).json()["results"]
 
     assert len(entries) == len(WRITTEN[sql_type])
     assert [(result["key"], result["value"]) for result in again] == [
@@ -69,7 +69,7 @@ def test_an_answered_key_can_be_sent_as_it_is(api, typed, sql_type):
 
 def test_a_key_of_another_type_is_a_400_that_names_the_type(api, typed, sql_type):
     for wrong in WRONG[sql_type]:
-        response = api.ask("POST", "/states/typed/query", {"keys": [[wrong]]})
+        response = api.ask("POST", "/states/typed/lookup", {"keys": [[wrong]]})
 
         assert (response.status_code, response.json()["index"]) == (400, 0), wrong
         assert "part must be" in response.json()["detail"]

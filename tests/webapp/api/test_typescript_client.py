@@ -44,7 +44,7 @@ def _ran(project: Project, web: Server, events: Server) -> Ran:
     project.add("events.ts", EVENTS_EXAMPLE)
     project.generate("tidegauge", httpx.get(f"{web.url}/api/schema?format=json").content)
     headers = {"Authorization": f"Bearer {key}"}
-    project.generate("saved", httpx.get(f"{web.url}/api/v1/queries/share/openapi", headers=headers).content)
+    project.generate("saved", httpx.get(f"{web.url}/api/v1/saved-queries/share/openapi", headers=headers).content)
     project.compile()
     environ = {"TIDEGAUGE_URL": web.url, "TIDEGAUGE_EVENTS_URL": events.url, "TIDEGAUGE_API_KEY": key}
     return Ran(json.loads(project.run("program.js", **environ)), project.run("example.js", **environ))

@@ -13,7 +13,7 @@ from tidegauge.state_backends.backends.postgres import pages
 from tidegauge.webapp.accounts.services import create_api_key
 
 PATH = "/states/flights_by_carrier"
-FORMS = ("entries", "export.csv", "export.ndjson", "export.arrow")
+FORMS = ("entries?", "export?format=csv&", "export?format=ndjson&", "export?format=arrow&")
 INJECTIONS = [
     "flights>0 OR 1=1",
     "flights>0) OR (1=1",
@@ -55,7 +55,7 @@ class TestEntries:
             ("EWR", "C05"),
             ("EWR", "C00"),
         ]
-        assert keys_of(entries(api, "flights>99", prefix="EWR", as_of=2)) == [("EWR", "C00")]
+        assert keys_of(entries(api, "flights>99", prefix="EWR", at_txid=2)) == [("EWR", "C00")]
 
     def test_a_plus_of_an_address_is_a_blank_and_a_percent_sign_is_decoded_once(self, filled, api):
         spec = StateSpec("named", key={"name": "text"}, measures={"at": Max("at", type="timestamptz")})
@@ -101,17 +101,17 @@ class TestExports:
     def test_every_format_has_the_entries_that_are_left(self, lasting, api):
         where = urlencode([("where", "flights>=98"), ("where", "origin=EWR")])
 
-        rows = list(csv.reader(io.StringIO(b"".join(api.ask("GET", f"{PATH}/export.csv?{where}")).decode())))
+        rows = list(csv.reader(io.StringIO(b"".join(api.ask("GET", f"{PATH}/export?format=csv&{where}")).decode())))
 
         assert [row[:3] for row in rows[1:]] == [["EWR", "C00", "1100"], ["EWR", "C01", "99"], ["EWR", "C02", "98"]]
-        assert b"".join(api.ask("GET", f"{PATH}/export.ndjson?{where}")).count(b"\n") == 3
-        assert b"".join(api.ask("GET", f"{PATH}/export.ndjson?{where}&as_of=1")).count(b"\n") == 3
+        assert b"".join(api.ask("GET", f"{PATH}/export?format=ndjson&{where}")).count(b"\n") == 3
+        assert b"".join(api.ask("GET", f"{PATH}/export?format=ndjson&{where}&at_txid=1")).count(b"\n") == 3
 
 
 class TestRefusals:
     def test_a_wrong_condition_is_a_problem_that_names_measure_type_and_operators(self, lasting, api):
         for form in FORMS:
-            response = api.ask("GET", f"{PATH}/{form}?{urlencode({'where': 'flights>many'})}")
+            response = api.ask("GET", f"{PATH}/{form}{urlencode({'where': 'flights>many'})}")
 
             assert response.status_code == 400
             assert "flights is bigint" in response.json()["detail"]

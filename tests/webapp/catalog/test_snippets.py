@@ -168,7 +168,7 @@ def test_entries_with_a_prefix_and_those_that_a_search_finds(run, language, serv
 
 
 def test_a_lookup_in_an_earlier_batch(run, language, server):
-    made = snippets.lookup(server, BY_CARRIER, [["EWR", "C00"]], ["flights"], as_of=1)
+    made = snippets.lookup(server, BY_CARRIER, [["EWR", "C00"]], ["flights"], at_txid=1)
 
     if language == "SQL":
         assert "SQL" not in made
@@ -177,7 +177,7 @@ def test_a_lookup_in_an_earlier_batch(run, language, server):
 
 
 def test_entries_of_an_earlier_batch(run, language, server):
-    made = snippets.entries(server, BY_CARRIER, Wanted("-flights", ["carrier=C00"], as_of=1, limit=3))
+    made = snippets.entries(server, BY_CARRIER, Wanted("-flights", ["carrier=C00"], at_txid=1, limit=3))
 
     if language == "SQL":
         assert "SQL" not in made
@@ -255,7 +255,7 @@ def numbers(language, printed, name):
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted("-flights", ["carrier<C03"], limit=2, prefix=["EWR"], measures=["flights"]), Wanted(as_of=1)]
+    "wanted", [Wanted("-flights", ["carrier<C03"], limit=2, prefix=["EWR"], measures=["flights"]), Wanted(at_txid=1)]
 )
 def test_groups(run, language, server, wanted):
     made = snippets.groups(server, BY_CARRIER, ["origin"], wanted)
@@ -269,7 +269,7 @@ def test_groups(run, language, server, wanted):
         document = json.loads(printed)
         [row, *_] = document if isinstance(document, list) else document["groups"]
         first = [tuple(row["key"]), row["keys"], row["value"]]
-    assert (first[0], first[1], first[2]["flights"]) == (("EWR",), *((30, 2_565) if wanted.as_of else (3, 1_297)))
+    assert (first[0], first[1], first[2]["flights"]) == (("EWR",), *((30, 2_565) if wanted.at_txid else (3, 1_297)))
 
 
 SPANS = [{"last": "900"}, {"from": "2013-01-01T10:00:00+05:30", "to": "9000-01-01T00:00:00+00:00"}]

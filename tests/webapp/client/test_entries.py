@@ -38,7 +38,7 @@ def test_entries_are_followed_over_pages(client):
 
 
 def test_a_page_names_its_batch(client):
-    [first, second] = client.state("flights_by_carrier").pages(prefix="JFK", page_size=20, as_of="committed")
+    [first, second] = client.state("flights_by_carrier").pages(prefix="JFK", page_size=20, at_txid="committed")
 
     assert (len(first), len(second), first.txid, second.txid) == (20, 10, 2, 2)
     assert second.next is None
@@ -65,7 +65,7 @@ def test_a_limit_may_be_more_than_a_page(client):
         ({"stop": "JFK"}, 30),
         ({"start": ("EWR", "C28"), "stop": ("JFK", "C02")}, 4),
         ({"search": "c0"}, 20),
-        ({"as_of": 1}, 60),
+        ({"at_txid": 1}, 60),
     ],
 )
 def test_a_range_of_entries(client, range, count):

@@ -67,7 +67,7 @@ def test_keys_are_followed_as_typed_values(web, events, flights, connect):
     assert isinstance(second, Batch)
     assert (second.txid, second.complete, second.epoch) == (3, True, first.epoch)
     assert second.changes == [Result(("JFK", "C01"), "found", {"flights": 104})]
-    assert (second.id, second.as_of.tzinfo is None) == (f"3-{first.epoch}", False)
+    assert (second.id, second.batch_time.tzinfo is None) == (f"3-{first.epoch}", False)
 
 
 def test_a_prefix_is_followed(web, events, flights, connect):

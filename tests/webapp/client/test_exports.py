@@ -52,7 +52,7 @@ def test_entries_are_record_batches_of_one_batch(client):
 
 
 def test_entries_become_a_frame_of_pandas(client):
-    with client.state("flights_by_hour").export(as_of=1) as export:
+    with client.state("flights_by_hour").export(at_txid=1) as export:
         frame = export.to_pandas()
 
     assert list(frame["hour"]) == [FIRST_HOUR, FIRST_HOUR]

@@ -30,7 +30,7 @@ class TestGroups:
 
     def test_a_range_conditions_and_a_batch_say_which(self, client):
         state = client.state("flights_by_carrier")
-        found = state.groups(["carrier"], prefix="EWR", where=["flights>98", "carrier!=C00"], as_of=1)
+        found = state.groups(["carrier"], prefix="EWR", where=["flights>98", "carrier!=C00"], at_txid=1)
 
         assert [(group.key, group.value["flights"]) for group in found] == [(("C01",), 99)]
         assert found.txid == 1

@@ -8,11 +8,11 @@ from tests.webapp.flights import FIRST_HOUR
 from tests.webapp.processes import MAX_KEYS
 from tidegauge.client import (
     BatchGoneError,
+    Lookup,
     NotCommittedError,
     NotFoundError,
     NotReachedError,
     OtherEpochError,
-    Query,
     RequestError,
     Result,
     SnapshotLostError,
@@ -36,7 +36,7 @@ def test_results_come_in_the_order_asked_and_name_their_batch(client):
         Result(("JFK", "C01"), "found", {"flights": 99}),
     ]
     assert (answer.state, answer.txid, answer.isolation, answer.fed) == ("flights_by_carrier", 2, "committed", True)
-    assert answer.as_of.tzinfo is not None
+    assert answer.batch_time.tzinfo is not None
     assert answer.found == {("JFK", "C01"): {"flights": 99}}
 
 
@@ -67,9 +67,9 @@ def test_more_keys_than_the_server_takes_are_answered_at_one_batch(client, fligh
 
 
 def test_many_keys_of_several_states_are_answered_at_one_batch(client):
-    queries = [Query("totals", [()]), Query("flights_by_carrier", ALL_KEYS, ["flights"])]
+    lookups = [Lookup("totals", [()]), Lookup("flights_by_carrier", ALL_KEYS, ["flights"])]
 
-    totals, carriers = client.query(queries)
+    totals, carriers = client.lookup(lookups)
 
     assert totals.found == {(): {"flights": 6130}}
     assert sum(value["flights"] for value in carriers.found.values()) == 6130
@@ -77,9 +77,9 @@ def test_many_keys_of_several_states_are_answered_at_one_batch(client):
 
 
 def test_several_states_are_answered_in_one_request(client):
-    totals, combined = client.query([
-        Query("totals", [()]),
-        Query("flights_by_carrier", [("JFK", "C01"), ("EWR", "C01")], combine=True),
+    totals, combined = client.lookup([
+        Lookup("totals", [()]),
+        Lookup("flights_by_carrier", [("JFK", "C01"), ("EWR", "C01")], combine=True),
     ])  # fmt: skip
 
     assert totals.found == {(): {"flights": 6130}}
@@ -95,8 +95,11 @@ def test_keys_are_folded_into_one_value(client):
 def test_an_earlier_batch_is_read(client):
     state = client.state("flights_by_carrier")
 
-    assert state.get(("EWR", "C00"), measures=["flights"], as_of=1) == {"flights": 100}
-    assert len(state.get_many(ALL_KEYS, as_of=1).found) == 60
+    assert state.get(("EWR", "C00"), measures=["flights"], at_txid=1) == {"flights": 100}
+    assert len(state.get_many(ALL_KEYS, at_txid=1).found) == 60
+    first = state.get_many([("EWR", "C00")], at_txid=1)
+    assert state.get(("EWR", "C00"), measures=["flights"], at_time=first.batch_time) == {"flights": 100}
+    assert {page.txid for page in state.pages(page_size=20, at_time=first.batch_time)} == {1}
 
 
 def test_a_wrong_key_is_an_error_that_has_its_index(client):
@@ -110,7 +113,7 @@ def test_a_wrong_key_is_an_error_that_has_its_index(client):
 @pytest.mark.parametrize(
     ("when", "error", "member"),
     [
-        ({"as_of": 9}, NotCommittedError, {"committed_txid": 2}),
+        ({"at_txid": 9}, NotCommittedError, {"committed_txid": 2}),
         ({"min_txid": 9, "epoch": "another"}, OtherEpochError, {"txid": 2}),
         ({"min_txid": 3, "wait": 0.05}, NotReachedError, {"min_txid": 3, "txid": 2}),
     ],
@@ -127,7 +130,7 @@ def test_a_batch_that_is_no_longer_kept_is_an_error_by_name(client, flights):
         flights.commit({("JFK", "C01"): n})
 
     with pytest.raises(BatchGoneError):
-        client.state("totals").get((), as_of=1)
+        client.state("totals").get((), at_txid=1)
 
 
 def test_an_unknown_state_is_an_error_by_name(client):
@@ -146,8 +149,8 @@ class TestABatchThatIsCommittedDuringALookup:
         def arrange(action):
             sent = lookups._at_once
 
-            def at_once(call, queries, keys, when):
-                answers = yield from sent(call, queries, keys, when)
+            def at_once(call, lookups, keys, when):
+                answers = yield from sent(call, lookups, keys, when)
                 if keys[0]:
                     action()
                 return answers

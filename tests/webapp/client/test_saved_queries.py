@@ -48,7 +48,7 @@ def test_entries_are_typed_and_name_their_batch(client):
         (("EWR", "C01"), {"flights": 99}),
     ]
     assert found.epoch == page.epoch
-    assert found.as_of.tzinfo is not None
+    assert found.batch_time.tzinfo is not None
 
 
 def test_reads_of_several_states_are_answers_in_their_order(client):
@@ -89,8 +89,8 @@ def test_pages_of_an_earlier_batch_stay_at_it(client, flights):
     published("all", ALL)
     flights.commit({("JFK", f"D{n:02}"): 1 for n in range(30)})
 
-    assert {page.txid for page in client.saved_query("all").pages({"origin": "JFK"}, as_of=2)} == {2}
-    assert len(list(client.saved_query("all").entries({"origin": "JFK"}, as_of=2))) == 30
+    assert {page.txid for page in client.saved_query("all").pages({"origin": "JFK"}, at_txid=2)} == {2}
+    assert len(list(client.saved_query("all").entries({"origin": "JFK"}, at_txid=2))) == 30
 
 
 def test_all_rows_are_a_table_of_pandas_polars_and_arrow(client):
@@ -154,7 +154,7 @@ def test_what_a_document_promises_is_in_the_answer():
         ({"origin": "EWR", "least": "many"}, RequestError, "'least' must be bigint"),
         ({"origin": "EWR", "leest": 1}, RequestError, "leest"),
         ({"origin": ["EWR", "JFK"]}, RequestError, "is given 2 times"),
-        ({"origin": "EWR", "as_of": 1}, InvalidArgumentError, "'as_of' cannot be a parameter"),
+        ({"origin": "EWR", "at_txid": 1}, InvalidArgumentError, "'at_txid' cannot be a parameter"),
         ({"origin": datetime(2013, 1, 1)}, InvalidArgumentError, "has no time zone"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_wrong_parameter_is_an_error_by_name(client, asked, error, told):
 
 
 def test_values_are_sent_as_their_types_are_read(connect):
-    found = answer(b'{"query": "q", "version": 1, "epoch": "e", "txid": 1, "as_of": null, "answers": []}')
+    found = answer(b'{"query": "q", "version": 1, "epoch": "e", "txid": 1, "batch_time": null, "answers": []}')
     values = {
         "text": 'a b&"[1]', "flag": True, "n": 2**62, "share": 0.5, "amount": Decimal("1.50"), "day": date(2013, 1, 2),
         "at": datetime(2013, 1, 2, tzinfo=UTC), "who": UUID(int=7), "absent": None, "many": (1, 2),
@@ -175,7 +175,7 @@ def test_values_are_sent_as_their_types_are_read(connect):
         connect(server.url).saved_query("q").run(values)
 
     assert server.requests[0].split(b" ")[1].decode() == (
-        "/api/v1/queries/q?text=a+b%26%22%5B1%5D&flag=true&n=4611686018427387904&share=0.5&amount=1.50&day=2013-01-02"
+        "/api/v1/saved-queries/q?text=a+b%26%22%5B1%5D&flag=true&n=4611686018427387904&share=0.5&amount=1.50&day=2013-01-02"
         "&at=2013-01-02T00%3A00%3A00%2B00%3A00&who=00000000-0000-0000-0000-000000000007&many=1&many=2"
     )
 
@@ -201,14 +201,14 @@ def test_one_that_cannot_be_run_is_an_error_by_name(client, web, connect, flight
     with pytest.raises(NotFoundError):
         client.saved_query("top", version=9).run({"origin": "EWR"})
     with pytest.raises(NotCommittedError):
-        client.saved_query("top").run({"origin": "EWR"}, as_of=9)
+        client.saved_query("top").run({"origin": "EWR"}, at_txid=9)
     with pytest.raises(ForbiddenError):
         connect(web.url, key).saved_query("top").run({"origin": "EWR"})
     published("total", TOTAL)
     for n in range(3):
         flights.commit({("JFK", "C01"): n + 1})
     with pytest.raises(BatchGoneError):
-        client.saved_query("total").run(as_of=1)
+        client.saved_query("total").run(at_txid=1)
     withdraw(query, by="ann")
     with pytest.raises(GoneError):
         client.saved_query("top").run({"origin": "EWR"})

@@ -38,7 +38,7 @@ def status(method, path, body=None, client=client):
     given = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
     return getattr(client, method)(path, **given)
 
-found = status("post", "/api/v1/states/words/query", {"keys": [["dog"]]}).json()
+found = status("post", "/api/v1/states/words/lookup", {"keys": [["dog"]]}).json()
 asked = status("post", "/api/v1/states/words/compaction")
 print(json.dumps({
     "dog": found["results"][0]["value"],

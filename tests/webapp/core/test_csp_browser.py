@@ -47,9 +47,9 @@ def test_no_sign_in_page_violates_its_policy(page):
 
 
 def test_a_link_to_a_call_unfolds_it(page):
-    page.goto("/api/docs#query_state")
+    page.goto("/api/docs#look_up_state")
 
-    assert page.locator("#query_state").get_by_role("heading", name="Responses").is_visible()
+    assert page.locator("#look_up_state").get_by_role("heading", name="Responses").is_visible()
 
 
 def test_an_inline_script_is_reported_and_not_run(page):

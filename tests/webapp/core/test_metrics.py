@@ -94,7 +94,7 @@ def test_several_states_at_once_are_counted_together(grown):
 
 def test_an_unknown_state_adds_no_label(client, key, connection):
     client.post(
-        "/api/v1/states/invented/query", {"keys": []}, "application/json", headers={"Authorization": f"Bearer {key}"}
+        "/api/v1/states/invented/lookup", {"keys": []}, "application/json", headers={"Authorization": f"Bearer {key}"}
     )
 
     assert not any("invented" in str(sample) for sample in values())
@@ -126,7 +126,9 @@ def test_rows_of_streams_add_up(grown):
 def test_a_stream_of_entries_counts_its_rows(transactional_db, client, key, grown):
     headers = {"Authorization": f"Bearer {key}"}
     with committed_flights():
-        rows = b"".join(client.get("/api/v1/states/flights_by_carrier/export.ndjson", headers=headers)).splitlines()
+        rows = b"".join(
+            client.get("/api/v1/states/flights_by_carrier/export?format=ndjson", headers=headers)
+        ).splitlines()
 
     assert len(rows) == 60
     assert grown("tidegauge_export_rows_total", state="flights_by_carrier") == 60

@@ -91,7 +91,7 @@ def test_threads_give_way_sooner_while_an_export_computes():
 @pytest.mark.parametrize(
     ("asked", "name"),
     [
-        (environ("/api/v1/states/s/query", method="POST"), "lookups"),
+        (environ("/api/v1/states/s/lookup", method="POST"), "lookups"),
         (environ("/api/v1/states/s/entries", "prefix=J"), "lookups"),
         (environ("/api/v1/states/s/entries", "search=J"), "searches"),
         (environ("/api/v1/states/s/entries", "limit=5&order_by=-n"), "searches"),
@@ -101,8 +101,8 @@ def test_threads_give_way_sooner_while_an_export_computes():
         (environ("/api/v1/states/s/entries", "search="), "lookups"),
         (environ("/api/v1/states/s/entries", "cursor=%73earch.WyJzIl0.x"), "searches"),
         (environ("/api/v1/states/s/entries", "cursor=WyJzIl0.x"), "lookups"),
-        (environ("/api/v1/states/s/export.csv"), "exports"),
-        (environ("/api/v1/states/s/export.arrow", "where=n>1"), "exports"),
+        (environ("/api/v1/states/s/export"), "exports"),
+        (environ("/api/v1/states/s/export", "format=arrow&where=n>1"), "exports"),
         (environ("/states/s/"), "pages"),
         (environ("/states/s/", "q=J"), "searches"),
         (environ("/states/s/", "q=&order=n"), "searches"),
@@ -113,12 +113,12 @@ def test_threads_give_way_sooner_while_an_export_computes():
         (environ("/states/s/explore", "group=day"), "searches"),
         (environ("/states/s/explore/series", "since=7"), "searches"),
         (environ("/states/s/compare/series", "key=1"), "pages"),
-        (environ("/api/v1/queries"), "lookups"),
-        (environ("/api/v1/queries/top"), "searches"),
-        (environ("/api/v1/queries/top/versions/2"), "searches"),
-        (environ("/api/v1/queries/openapi"), "searches"),
-        (environ("/api/v1/queries/top/openapi"), "lookups"),
-        (environ("/api/v1/queries/top/versions/2/openapi"), "lookups"),
+        (environ("/api/v1/saved-queries"), "lookups"),
+        (environ("/api/v1/saved-queries/top"), "searches"),
+        (environ("/api/v1/saved-queries/top/versions/2"), "searches"),
+        (environ("/api/v1/saved-queries/openapi"), "searches"),
+        (environ("/api/v1/saved-queries/top/openapi"), "lookups"),
+        (environ("/api/v1/saved-queries/top/versions/2/openapi"), "lookups"),
         (environ("/admin/"), "pages"),
         (environ("/healthz"), "checks"),
     ],
@@ -132,7 +132,7 @@ def test_a_saved_query_that_is_no_search_is_answered_as_lookups_are_once_it_is_k
     pools.saved_query_ran("share", None, is_search=False)
     pools.saved_query_ran("share", 1, is_search=False)
 
-    paths = [f"/api/v1/queries/{name}" for name in ("share", "share/versions/1", "share/versions/2", "top")]
+    paths = [f"/api/v1/saved-queries/{name}" for name in ("share", "share/versions/1", "share/versions/2", "top")]
     assert [pool_of(environ(path)) for path in paths] == ["lookups", "lookups", "searches", "searches"]
     pools.saved_query_ran("share", None, is_search=True)
     assert [pool_of(environ(path)) for path in paths] == ["searches", "lookups", "searches", "searches"]

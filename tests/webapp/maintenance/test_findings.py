@@ -42,7 +42,7 @@ def views(transactional_db):
 
 def counts(api, views: Views, *pages):
     readers.clear_cache()
-    answer = api.ask("POST", f"/states/{views.name}/query", {"keys": [[page] for page in pages]})
+    answer = api.ask("POST", f"/states/{views.name}/lookup", {"keys": [[page] for page in pages]})
     if answer.status_code != 200:
         return answer.status_code, answer.json()["detail"]
     return [(found["value"] or {}).get("views", found["status"]) for found in answer.json()["results"]]

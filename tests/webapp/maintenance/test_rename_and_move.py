@@ -67,7 +67,7 @@ def test_a_renamed_pipeline_takes_its_default_checkpoint_along(stopped, client, 
 def test_a_state_is_moved_to_redis_and_back_while_its_answers_stay(stopped, client):
     headers = {"Authorization": f"Bearer {create_api_key('open', ['read'])[1]}"}
     body = {"keys": [["EWR", "C00"]]}
-    path = f"/api/v1/states/{CARRIERS}/query"
+    path = f"/api/v1/states/{CARRIERS}/lookup"
     before = client.post(path, body, "application/json", headers=headers).json()["results"]
 
     assert called("move", CARRIERS, "--to", "redis") == [

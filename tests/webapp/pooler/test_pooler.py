@@ -101,9 +101,9 @@ def test_lookups_pages_and_exports_are_answered(flights, pooled, tmp_path):
     ):
 
         def ask(_: int) -> tuple[int, ...]:
-            found = client.post("/query", json={"keys": [["EWR", "C00"]], "measures": ["flights"]}).json()
+            found = client.post("/lookup", json={"keys": [["EWR", "C00"]], "measures": ["flights"]}).json()
             page = client.get("/entries", params={"limit": 1, "order_by": "-flights"}).json()
-            lines = client.get("/export.csv").text.splitlines()
+            lines = client.get("/export?format=csv").text.splitlines()
             versions = client.get("/history", params={"key": '["EWR","C00"]'}).json()["versions"]
             flights = [each["value"]["flights"] for each in (*found["results"], *page["entries"], versions[0])]
             return (*flights, len(lines))
@@ -120,7 +120,7 @@ def test_an_export_is_refused_without_the_address_of_the_server_and_the_log_says
     key = create_api_key("reader", ["read"])[1]
 
     with web_server(tmp_path, DATABASE_URL=pooled()) as server:
-        address = f"http://127.0.0.1:{server.port}{STATE}/export.csv"
+        address = f"http://127.0.0.1:{server.port}{STATE}/export?format=csv"
         refused = httpx.get(address, headers={"Authorization": f"Bearer {key}"}, timeout=60)
 
     assert (refused.status_code, refused.json()["code"]) == (501, "exports_unavailable")

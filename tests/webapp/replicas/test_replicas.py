@@ -29,7 +29,7 @@ FIRST_KEY = quote(orjson.dumps(KEY).decode())
 
 
 def lookup(api, **more):
-    return api.ask("POST", f"{STATE}/query", {"keys": [KEY], "measures": ["flights"], **more})
+    return api.ask("POST", f"{STATE}/lookup", {"keys": [KEY], "measures": ["flights"], **more})
 
 
 def by_lookup(api):
@@ -38,7 +38,7 @@ def by_lookup(api):
 
 
 def by_queries(api):
-    found = api.ask("POST", "/query", {"queries": [{"state": "flights_by_carrier", "keys": [KEY]}]}).json()
+    found = api.ask("POST", "/lookup", {"lookups": [{"state": "flights_by_carrier", "keys": [KEY]}]}).json()
     return found["txid"], found["answers"][0]["results"][0]["value"]["flights"]
 
 
@@ -53,7 +53,7 @@ def by_history(api):
 
 
 def by_export(api):
-    found = api.ask("GET", f"{STATE}/export.ndjson?limit=1")
+    found = api.ask("GET", f"{STATE}/export?format=ndjson&limit=1")
     line = orjson.loads(b"".join(found.streaming_content))
     found.close()
     return int(found.headers["Tidegauge-Txid"]), line["flights"]
@@ -116,7 +116,7 @@ def test_the_etag_is_the_same_wherever_an_answer_is_from(cluster, reading, api, 
     assert answered_by(found.replicas.all[0].name)
     assert of_replica.content == of_primary.content
     assert of_replica.headers["ETag"] == of_primary.headers["ETag"]
-    again = api.ask("POST", f"{STATE}/query", {"keys": [KEY], "measures": ["flights"]},
+    again = api.ask("POST", f"{STATE}/lookup", {"keys": [KEY], "measures": ["flights"]},
                     headers={"If-None-Match": of_primary.headers["ETag"]})  # fmt: skip
     assert again.status_code == 304
 
@@ -130,9 +130,10 @@ def test_a_batch_that_no_replica_has_replayed_is_asked_of_the_primary_without_wa
     with replay_paused(*cluster.standbys):
         txid, flights = commit()
         by_min_txid = lookup(api, min_txid=txid, wait_ms=5_000).json()
-        by_as_of = lookup(api, as_of=txid).json()
+        by_at_txid = lookup(api, at_txid=txid).json()
+        by_time = lookup(api, at_time=by_at_txid["batch_time"]).json()
 
-    for found in (by_min_txid, by_as_of):
+    for found in (by_min_txid, by_at_txid, by_time):
         assert (found["txid"], found["results"][0]["value"]["flights"]) == (txid, flights)
 
 
@@ -173,7 +174,7 @@ def test_a_state_that_a_replica_does_not_know_is_asked_of_the_primary(cluster, r
         try:
             reading(cluster.standbys[0])
 
-            assert api.ask("POST", "/states/fresh/query", {"keys": [[]]}).json()["state"] == "fresh"
+            assert api.ask("POST", "/states/fresh/lookup", {"keys": [[]]}).json()["state"] == "fresh"
         finally:
             cluster.primary.query("ALTER TABLE tidegauge_state.fresh RENAME TO totals")
             cluster.primary.query("UPDATE tidegauge.state SET name = 'totals' WHERE name = 'fresh'")
@@ -353,7 +354,7 @@ def test_a_state_in_redis_is_asked_of_the_primary(cluster, reading, api):
         found = reading(*cluster.standbys)
         counts = [answered_by(each.name) for each in found.replicas.all]
 
-        answer = api.ask("POST", f"/states/{views.name}/query", {"keys": [["home"]]}).json()
+        answer = api.ask("POST", f"/states/{views.name}/lookup", {"keys": [["home"]]}).json()
 
         assert answer["results"][0]["value"]["views"] == 4
         assert [answered_by(each.name) for each in found.replicas.all] == counts

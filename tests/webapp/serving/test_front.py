@@ -22,7 +22,7 @@ from tidegauge.webapp.serving import granian_options
 from tidegauge.webapp.serving.front import StreamedAnswer
 
 ROOT = Path(__file__).parents[3]
-LOOKUP = "/api/v1/states/flights_by_carrier/query"
+LOOKUP = "/api/v1/states/flights_by_carrier/lookup"
 BODY = json.dumps({"keys": [["JFK", "AA"]]}).encode()
 
 

@@ -16,12 +16,12 @@ from tests.webapp.console.dashboard.page_text import text
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.serving.observer import RequestObserver
 
-QUERY = "/api/v1/states/flights_by_carrier/query"
+LOOKUP = "/api/v1/states/flights_by_carrier/lookup"
 
 
 def ask(client, key, keys=(("JFK", "C01"),), **headers):
     return client.post(
-        QUERY, {"keys": keys}, content_type="application/json", headers={"Authorization": f"Bearer {key}", **headers}
+        LOOKUP, {"keys": keys}, content_type="application/json", headers={"Authorization": f"Bearer {key}", **headers}
     )
 
 
@@ -122,7 +122,7 @@ class TestLines:
             "event": "request",
             "level": "info",
             "method": "POST",
-            "route": "lookup:query",
+            "route": "lookup:lookup",
             "status": 200,
             "actor": "API key reader",
         }
@@ -170,7 +170,7 @@ class TestSecrets:
         client.get("/api/v1/states", headers={"X-Api-Key": key})
 
         secret, wrong_secret = key.split("_", 2)[2], wrong.split("_", 2)[2]
-        assert written().count('"route":"lookup:query"') == 2
+        assert written().count('"route":"lookup:lookup"') == 2
         assert secret not in written()
         assert wrong_secret not in written()
 

@@ -26,11 +26,12 @@ from tidegauge.webapp.serving.front import environ_of
 from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswer, LoopAnswers
 
 STATE = "/api/v1/states/flights_by_carrier"
-QUERY = f"{STATE}/query"
+LOOKUP = f"{STATE}/lookup"
+ONE_KEY = f'{STATE}/keys?key=["JFK","C01"]'
 ASKED = {"keys": [["JFK", "C01"], ["JFK", "none"], ["JFK", "C01"]]}
 JSON = "application/json"
 # They differ from request to request.
-OWN_HEADERS = {"X-Request-ID", "RateLimit-Remaining", "RateLimit-Reset"}
+OWN_HEADERS = {"X-Request-ID", "RateLimit"}
 
 
 class Given(NamedTuple):
@@ -56,7 +57,7 @@ class Requests:
 
         return LoopAnswers(Waits(read))
 
-    def on_loop(self, path: str = QUERY, body: Any = ASKED, **headers: str) -> Given | None:
+    def on_loop(self, path: str = LOOKUP, body: Any = ASKED, **headers: str) -> Given | None:
         environ, data = self.environ(path, body, **headers)
         return self.answered_on_loop(environ, data)
 
@@ -70,7 +71,7 @@ class Requests:
         connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return await self._on_loop.answer(Arrived(environ, caller_of(environ), data, Wait(), lambda: connected))
 
-    def in_thread(self, path: str = QUERY, body: Any = ASKED, **headers: str) -> Given:
+    def in_thread(self, path: str = LOOKUP, body: Any = ASKED, **headers: str) -> Given:
         return self.answered_in_thread(*self.environ(path, body, **headers))
 
     def answered_in_thread(self, environ: dict[str, Any], data: bytes) -> Given:
@@ -122,7 +123,7 @@ def requests(lasting) -> Iterator[Requests]:
 
 def warm(requests: Requests) -> None:
     for state in ("flights_by_carrier", "flights_by_hour", "totals"):
-        assert requests.in_thread(f"/api/v1/states/{state}/query", {"keys": []}).status == 200
+        assert requests.in_thread(f"/api/v1/states/{state}/lookup", {"keys": []}).status == 200
 
 
 HOURS = {"keys": [["2013-01-01T10:00:00Z", "JFK"], ["2013-01-01T10:00:00+00:00", "EWR"]]}
@@ -131,20 +132,19 @@ HOURS = {"keys": [["2013-01-01T10:00:00Z", "JFK"], ["2013-01-01T10:00:00+00:00",
 @pytest.mark.parametrize(
     ("path", "body", "headers"),
     [
-        pytest.param(QUERY, ASKED, {}, id="keys"),
-        pytest.param(QUERY, {"keys": []}, {}, id="no keys"),
-        pytest.param(QUERY, ASKED | {"measures": ["max_delay", "flights"]}, {}, id="measures"),
-        pytest.param(QUERY, ASKED | {"min_txid": 2}, {}, id="a batch that is committed"),
-        pytest.param("/api/v1/states/flights_by_hour/query", HOURS, {}, id="two partitions, and times"),
-        pytest.param("/api/v1/states/totals/query", {"keys": [[]]}, {}, id="no key column"),
-        pytest.param(QUERY, ASKED, {"X_Request_ID": "mine-1"}, id="a request id"),
-        pytest.param(QUERY, ASKED, {"Content_Type": "application/json; charset=utf-8"}, id="a charset"),
-        pytest.param(QUERY, ASKED, {"Origin": "https://pages.example"}, id="a page that may"),
-        pytest.param(QUERY, ASKED, {"Origin": "https://other.example"}, id="a page that may not"),
-        pytest.param(QUERY, ASKED, {"X_Forwarded_Proto": "https"}, id="behind a proxy"),
-        pytest.param(f"{STATE}/keys/JFK/C01", None, {}, id="a key in the path"),
-        pytest.param(f"{STATE}/keys/JFK/C01?measures=flights&min_txid=2", None, {}, id="a key and parameters"),
-        pytest.param(f'{STATE}/keys?key=["JFK","C01"]', None, {}, id="a key as JSON"),
+        pytest.param(LOOKUP, ASKED, {}, id="keys"),
+        pytest.param(LOOKUP, {"keys": []}, {}, id="no keys"),
+        pytest.param(LOOKUP, ASKED | {"measures": ["max_delay", "flights"]}, {}, id="measures"),
+        pytest.param(LOOKUP, ASKED | {"min_txid": 2}, {}, id="a batch that is committed"),
+        pytest.param("/api/v1/states/flights_by_hour/lookup", HOURS, {}, id="two partitions, and times"),
+        pytest.param("/api/v1/states/totals/lookup", {"keys": [[]]}, {}, id="no key column"),
+        pytest.param(LOOKUP, ASKED, {"X_Request_ID": "mine-1"}, id="a request id"),
+        pytest.param(LOOKUP, ASKED, {"Content_Type": "application/json; charset=utf-8"}, id="a charset"),
+        pytest.param(LOOKUP, ASKED, {"Origin": "https://pages.example"}, id="a page that may"),
+        pytest.param(LOOKUP, ASKED, {"Origin": "https://other.example"}, id="a page that may not"),
+        pytest.param(LOOKUP, ASKED, {"X_Forwarded_Proto": "https"}, id="behind a proxy"),
+        pytest.param(ONE_KEY, None, {}, id="one key"),
+        pytest.param(f"{ONE_KEY}&measures=flights&min_txid=2", None, {}, id="one key and parameters"),
         pytest.param("/api/v1/states/totals/keys", None, {}, id="the only key"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_wait_for_a_batch_takes_no_thread(requests, lasting):
     async def answered() -> tuple[LoopAnswer | None, float]:
         later()
         begun = time.monotonic()
-        environ, data = requests.environ(QUERY, ASKED | {"min_txid": 3, "wait_ms": 5_000})
+        environ, data = requests.environ(LOOKUP, ASKED | {"min_txid": 3, "wait_ms": 5_000})
         return await requests._answer(environ, data), time.monotonic() - begun
 
     here, seconds = requests._runner.run(answered())
@@ -213,9 +213,9 @@ def test_an_api_key_or_token_that_is_confined(requests):
 
         assert requests.on_loop() == requests.in_thread()
         for path, body in (
-            (QUERY, {"keys": [["EWR", "C01"]]}),
-            ("/api/v1/states/flights_by_hour/query", HOURS),
-            (f"{STATE}/keys/EWR/C01", None),
+            (LOOKUP, {"keys": [["EWR", "C01"]]}),
+            ("/api/v1/states/flights_by_hour/lookup", HOURS),
+            (f'{STATE}/keys?key=["EWR","C01"]', None),
         ):
             assert requests.on_loop(path, body) is None
             assert requests.in_thread(path, body).status == 403
@@ -231,29 +231,29 @@ def test_an_api_key_without_the_scope_is_left_to_a_thread(requests):
 @pytest.mark.parametrize(
     ("path", "body", "headers", "status"),
     [
-        ("/api/v1/states/unknown/query", ASKED, {}, 404),
-        (QUERY, b"{", {}, 400),
-        (QUERY, {"keys": [["JFK"]]}, {}, 400),
-        (QUERY, ASKED | {"measures": ["none"]}, {}, 400),
-        (QUERY, ASKED | {"key": []}, {}, 400),
-        (QUERY, ASKED | {"combine": True}, {}, 200),
-        (QUERY, ASKED | {"as_of": 1}, {}, 200),
-        (QUERY, {"keys": [["JFK", str(number)] for number in range(501)]}, {}, 200),
-        (QUERY, ASKED | {"min_txid": 9, "wait_ms": 0}, {}, 409),
-        (QUERY, ASKED | {"epoch": "other"}, {}, 409),
-        (f"{QUERY}?format=json", ASKED, {}, 400),
-        (QUERY, ASKED, {"Host": "other.example"}, 400),
-        (QUERY, ASKED, {"Accept": "text/csv"}, 406),
-        (QUERY, ASKED, {"Content_Type": "text/plain"}, 415),
-        (QUERY, ASKED, {"Authorization": ""}, 401),
-        (QUERY, ASKED, {"Authorization": "Bearer tmk_00000000_none"}, 401),
-        (QUERY, ASKED, {"method": "PUT"}, 405),
-        (f"{STATE}/keys/JFK/none", None, {}, 404),
-        (f"{STATE}/keys/JFK", None, {}, 400),
-        (f"{STATE}/keys/JFK/C01", None, {"method": "HEAD"}, 200),
+        ("/api/v1/states/unknown/lookup", ASKED, {}, 404),
+        (LOOKUP, b"{", {}, 400),
+        (LOOKUP, {"keys": [["JFK"]]}, {}, 400),
+        (LOOKUP, ASKED | {"measures": ["none"]}, {}, 400),
+        (LOOKUP, ASKED | {"key": []}, {}, 400),
+        (LOOKUP, ASKED | {"combine": True}, {}, 200),
+        (LOOKUP, ASKED | {"at_txid": 1}, {}, 200),
+        (LOOKUP, {"keys": [["JFK", str(number)] for number in range(501)]}, {}, 200),
+        (LOOKUP, ASKED | {"min_txid": 9, "wait_ms": 0}, {}, 409),
+        (LOOKUP, ASKED | {"epoch": "other"}, {}, 409),
+        (f"{LOOKUP}?format=json", ASKED, {}, 400),
+        (LOOKUP, ASKED, {"Host": "other.example"}, 400),
+        (LOOKUP, ASKED, {"Accept": "text/csv"}, 406),
+        (LOOKUP, ASKED, {"Content_Type": "text/plain"}, 415),
+        (LOOKUP, ASKED, {"Authorization": ""}, 401),
+        (LOOKUP, ASKED, {"Authorization": "Bearer tmk_00000000_none"}, 401),
+        (LOOKUP, ASKED, {"method": "PUT"}, 405),
+        (f'{STATE}/keys?key=["JFK","none"]', None, {}, 404),
+        (f'{STATE}/keys?key=["JFK"]', None, {}, 400),
+        (ONE_KEY, None, {"method": "HEAD"}, 200),
         (f"{STATE}/entries", None, {}, 200),
         ("/healthz", None, {}, 200),
-        ("/api/v1/query", {"queries": [{"state": "totals", "keys": [[]]}]}, {}, 200),
+        ("/api/v1/lookup", {"lookups": [{"state": "totals", "keys": [[]]}]}, {}, 200),
     ],
 )
 def test_others_are_left_to_a_thread(requests, path, body, headers, status):
@@ -264,7 +264,7 @@ def test_others_are_left_to_a_thread(requests, path, body, headers, status):
 
 def test_a_refused_request_is_counted_and_logged_once(requests, request_lines):
     """What the loop has taken from the rate limit counts for the thread."""
-    environ, data = requests.environ(QUERY, {"keys": [["JFK"]]})
+    environ, data = requests.environ(LOOKUP, {"keys": [["JFK"]]})
     already = len(request_lines())
 
     assert requests.answered_on_loop(environ, data) is None
@@ -274,7 +274,7 @@ def test_a_refused_request_is_counted_and_logged_once(requests, request_lines):
 
     started: list[Any] = []
     requests._handler(environ | {"wsgi.input": io.BytesIO(data)}, lambda *start: started.extend(start))
-    assert dict(started[1])["RateLimit-Remaining"] == "12345"
+    assert "r=12345" in dict(started[1])["RateLimit"]
     assert len(request_lines()) == already + 1
 
 
@@ -282,7 +282,7 @@ def test_an_answer_is_logged(requests, request_lines):
     requests.on_loop(X_Request_ID="mine-1")
 
     line = request_lines()[-1]
-    assert (line["request_id"], line["route"], line["actor"]) == ("mine-1", "lookup:query", "API key reader")
+    assert (line["request_id"], line["route"], line["actor"]) == ("mine-1", "lookup:lookup", "API key reader")
     assert (line["status"], line["state"], line["keys"]) == (200, "flights_by_carrier", 3)
 
 

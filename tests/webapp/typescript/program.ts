@@ -2,7 +2,7 @@
 import { client as saved } from "./saved/client.gen.js";
 import { share } from "./saved/index.js";
 import { client } from "./tidegauge/client.gen.js";
-import { type Entry, followState, getKey, listEntries, type Problem, type QueryRequest, queryState, queryStates } from "./tidegauge/index.js";
+import { type Entry, followState, getKey, listEntries, type Problem, type LookupRequest, lookUpState, lookUpStates } from "./tidegauge/index.js";
 
 const { TIDEGAUGE_URL, TIDEGAUGE_EVENTS_URL, TIDEGAUGE_API_KEY } = process.env;
 const headers = { Authorization: `Bearer ${TIDEGAUGE_API_KEY}` };
@@ -11,7 +11,7 @@ for (const each of [client, saved]) each.setConfig({ baseUrl: TIDEGAUGE_URL!, he
 const path = { name: "flights_by_carrier" };
 
 async function keys() {
-  const { data } = await queryState({
+  const { data } = await lookUpState({
     path,
     body: { keys: [["JFK", "C01"], ["JFK", "ZZ"]], measures: ["flights"], min_txid: 2 },
     throwOnError: true,
@@ -20,18 +20,18 @@ async function keys() {
 }
 
 // @ts-expect-error: a part of a key is text, a number or a boolean
-const nested: QueryRequest = { keys: [["JFK", { carrier: "C01" }]] };
+const nested: LookupRequest = { keys: [["JFK", { carrier: "C01" }]] };
 
 async function states() {
-  const { data } = await queryStates({
-    body: { queries: [{ state: "totals", keys: [[]] }, { state: "flights_by_hour", keys: [] }] },
+  const { data } = await lookUpStates({
+    body: { lookups: [{ state: "totals", keys: [[]] }, { state: "flights_by_hour", keys: [] }] },
     throwOnError: true,
   });
   return data.answers.map((answer) => answer.results?.length);
 }
 
 async function oneKey() {
-  const { data } = await getKey({ path: { ...path, key: "JFK/C01" }, query: { measures: "flights" }, throwOnError: true });
+  const { data } = await getKey({ path, query: { key: '["JFK", "C01"]', measures: "flights" }, throwOnError: true });
   return { key: data.key, value: data.value };
 }
 
@@ -61,7 +61,7 @@ function advice(problem: Problem): string {
 }
 
 async function problems() {
-  const wrong = await queryState({ path, body: { keys: [["JFK", "C01"], ["JFK"]] } });
+  const wrong = await lookUpState({ path, body: { keys: [["JFK", "C01"], ["JFK"]] } });
   const absent = await getKey({ path: { ...path, key: "JFK/ZZ" } });
   return [wrong, absent].map(({ error, response }) => error && [response?.status, advice(error)]);
 }

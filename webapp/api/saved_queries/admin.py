@@ -59,7 +59,7 @@ class SavedQueryForm(forms.ModelForm):
         fields = ["name", "description", "definition"]
         widgets = {"description": UnfoldAdminTextareaWidget(attrs={"rows": 3})}
         help_texts = {
-            "name": "part of its address, /api/v1/queries/NAME; a name that exists gets a new version",
+            "name": "part of its address, /api/v1/saved-queries/NAME; a name that exists gets a new version",
             "description": "what it answers, for those who call it; part of its OpenAPI document",
         }
 
@@ -119,7 +119,8 @@ class SavedQueryAdmin(AuditedEdits, ModelAdmin):
         query = self._query(request, object_id)
         notes = [
             "Clients can run it from then on. It cannot be changed any more: a correction is a new version.",
-            f"It answers at /api/v1/queries/{query.name}, in place of an earlier version, which keeps its own address.",
+            f"It answers at /api/v1/saved-queries/{query.name}, in place of an earlier version, which keeps its own "
+            "address.",
         ]
         return self._act(request, query, "Publish", services.publish, notes)
 

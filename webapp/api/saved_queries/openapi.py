@@ -30,7 +30,7 @@ FORMATS: Mapping[type, Schema] = {
 BATCH: Schema = {
     "epoch": {"type": "string", "description": "the ledger's incarnation; batches of two have nothing in common"},
     "txid": {"type": "integer", "format": "int64", "description": "the batch that everything here belongs to"},
-    "as_of": {"type": ["string", "null"], "format": "date-time", "description": "the time of that batch"},
+    "batch_time": {"type": ["string", "null"], "format": "date-time", "description": "the time of that batch"},
 }
 PROBLEM: Schema = {
     "type": "object",
@@ -50,13 +50,13 @@ PROBLEMS = {
     401: "No valid API key.",
     403: "The API key lacks the scope `read`, or may not read these keys.",
     404: "The query is unknown, or the API key may not read its states.",
-    409: "The batch in `as_of` is not committed yet.",
-    410: "The query was withdrawn or cannot be answered any more, or the batch in `as_of` is no longer available.",
+    409: "The batch in `at_txid` or `at_time` is not committed yet.",
+    410: "The query was withdrawn or cannot be answered any more, or the batch in `at_txid` is no longer available.",
     429: "Too many requests: `Retry-After` says when to retry.",
     503: "The database does not answer; `Retry-After` says when to retry.",
     504: "The request exceeded the time limit.",
 }
-AS_OF = {"type": "integer", "format": "int64", "minimum": 0}
+TXID = {"type": "integer", "format": "int64", "minimum": 0}
 
 
 def document(query: SavedQuery, definition: Definition, specs: Mapping[str, StateSpec]) -> Schema:
@@ -86,7 +86,10 @@ def _operation(query: SavedQuery, definition: Definition) -> Schema:
     problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     problems = {str(status): {"description": text, "content": problem} for status, text in PROBLEMS.items()}
     result = {"application/json": {"schema": {"$ref": "#/components/schemas/Result"}}}
-    more = [_asked("as_of", AS_OF, "Answer as after this batch; the committed one if absent")]
+    more = [
+        _asked("at_txid", TXID, "Answer as after this batch; the committed one if absent"),
+        _asked("at_time", FORMATS[datetime], "Instead: the last batch whose time is not after this one"),
+    ]
     if definition.is_paged:
         more.append(
             _asked("cursor", {"type": "string"}, "`next` of the page before, with the values of the first page")
@@ -136,7 +139,7 @@ def _answer(read: Read, spec: StateSpec, definition: Definition) -> Schema:
     value = _value(read, spec)
     if read.keys is None:
         entry = _object(
-            {"key": _key(spec), "value": value, "txid": _nullable(AS_OF), "updated_at": _nullable(FORMATS[datetime])}
+            {"key": _key(spec), "value": value, "txid": _nullable(TXID), "updated_at": _nullable(FORMATS[datetime])}
         )
         page: Schema = {"complete": {"type": "boolean"}, "entries": {"type": "array", "items": entry}}
         paged: Schema = {"next": _nullable({"type": "string"})} if definition.is_paged else {}

@@ -19,7 +19,7 @@ from tidegauge.state_backends.spec.types import KEY_TYPES, TYPES, SqlType, type_
 PARAMETER_TYPES = {**KEY_TYPES, "numeric": TYPES["numeric"]}
 PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # Parameters that calls of the API have.
-RESERVED = ("as_of", "cursor", "epoch", "format", "limit", "min_txid", "wait_ms")
+RESERVED = ("at_time", "at_txid", "cursor", "epoch", "format", "limit", "min_txid", "wait_ms")
 STANDS_FOR = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 ESCAPED = re.compile(r"\{(\{.*\})\}", re.DOTALL)
 OF_PARAMETER = ("type", "default", "many", "description")

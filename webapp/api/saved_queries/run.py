@@ -11,8 +11,8 @@ from tidegauge.state_backends.reader.multi_state import until_one_batch
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.entries import EntriesPage, EntriesQuery, InvalidCursorError, PageCursor, read_page
 from tidegauge.webapp.api.fields import check_number_of_keys
-from tidegauge.webapp.api.lookups import Answer, answer_together, read
-from tidegauge.webapp.api.requests import Query, When
+from tidegauge.webapp.api.lookups import Answer, answer_together, batch_of, read
+from tidegauge.webapp.api.requests import Lookup, When
 from tidegauge.webapp.api.saved_queries.definition import Definition, Read
 from tidegauge.webapp.api.saved_queries.models import SavedQuery
 from tidegauge.webapp.api.saved_queries.parameters import ParameterError, Values, as_condition, as_json
@@ -20,16 +20,22 @@ from tidegauge.webapp.api.saved_queries.selectors import BrokenQueryError, probl
 
 
 def run(
-    query: SavedQuery, definition: Definition, values: Values, scope: KeyScope, *, as_of: int | None, cursor: str | None
+    query: SavedQuery,
+    definition: Definition,
+    values: Values,
+    scope: KeyScope,
+    when: When,
+    *,
+    cursor: str | None,
 ) -> dict[str, Any]:
-    """Return the answer. values: of all parameters. cursor: of a query with one read, of entries.
+    """Return the answer. values: of all parameters. when: the batch. cursor: of a query with one read, of entries.
 
     Raises BrokenQueryError, ParseError, OutsideError, and what reads of states raise.
     """
     # On the primary: a replica may not have replayed a state yet.
     if found := problems_of(definition):
         raise BrokenQueryError(query, found, scope)
-    return read(lambda conn: _run(conn, query, definition, values, scope.of_reads, as_of, cursor))
+    return read(lambda conn: _run(conn, query, definition, values, scope.of_reads, when, cursor))
 
 
 def _run(
@@ -38,7 +44,7 @@ def _run(
     definition: Definition,
     values: Values,
     scope: KeyScope,
-    as_of: int | None,
+    when: When,
     cursor: str | None,
 ) -> dict[str, Any]:
     # Before they are made: a key of three parameters with a thousand values each stands for a thousand million.
@@ -55,11 +61,12 @@ def _run(
             _page(conn, each, state.state, txid, page_cursor, limit, scope) if isinstance(each, EntriesQuery) else None
             for each, state, limit in zip(reads, definition.reads, limits, strict=True)
         ]
-        keys = [each for each in reads if isinstance(each, Query)]
-        answers = iter(answer_together(conn, keys, When(as_of=txid), scope) if keys else [])
+        keys = [each for each in reads if isinstance(each, Lookup)]
+        answers = iter(answer_together(conn, keys, When(at_txid=txid), scope) if keys else [])
         return [next(answers) if page is None else page for page in pages]
 
-    answers = until_one_batch(ask, _snapshot, definition.states, as_of)
+    at_txid = batch_of(conn, definition.states[0], when)
+    answers = until_one_batch(ask, _snapshot, definition.states, at_txid)
     return {
         "query": query.name,
         "version": query.version,
@@ -68,11 +75,11 @@ def _run(
     }
 
 
-def _composed(template: Read, values: Values) -> Query | EntriesQuery:
+def _composed(template: Read, values: Values) -> Lookup | EntriesQuery:
     """Return what the API's own calls would ask. Raises ParameterError."""
     if template.keys is not None:
         keys = [[as_json(part) for part in key] for key in template.typed_keys(values)]
-        return Query(template.state, keys, template.measures, template.combine)
+        return Lookup(template.state, keys, template.measures, template.combine)
     return EntriesQuery(
         prefix=[as_json(part) for part in template.typed_prefix(values)],
         order_by=template.order_by.removeprefix("-") or None,
@@ -82,11 +89,11 @@ def _composed(template: Read, values: Values) -> Query | EntriesQuery:
     )
 
 
-def _checked(text: str, template: Read, composed: Query | EntriesQuery) -> PageCursor:
+def _checked(text: str, template: Read, composed: Lookup | EntriesQuery) -> PageCursor:
     """Return the cursor of the same query with the same values. Raises InvalidCursorError for another one."""
     cursor = PageCursor.from_text(text)
     cursor.check(template.state, {})
-    if not isinstance(composed, EntriesQuery) or EntriesQuery(**{**cursor.query, "as_of": None}) != composed:
+    if not isinstance(composed, EntriesQuery) or EntriesQuery(**{**cursor.query, "at_txid": None}) != composed:
         raise InvalidCursorError(
             "cursor belongs to another query, or to other values; send the values of the first page with it"
         )
@@ -102,7 +109,7 @@ def _page(
     limit: int,
     scope: KeyScope,
 ) -> EntriesPage:
-    at = EntriesQuery(**(vars(query) | {"as_of": txid} if cursor is None else cursor.query))
+    at = EntriesQuery(**(vars(query) | {"at_txid": txid} if cursor is None else cursor.query))
     return read_page(conn, state, at, cursor, limit, scope)
 
 
@@ -111,11 +118,11 @@ def _snapshot(answer: Answer | EntriesPage) -> Snapshot:
 
 
 def _batch(snapshot: Snapshot) -> dict[str, Any]:
-    return {"epoch": snapshot.epoch, "txid": snapshot.txid, "as_of": snapshot.as_of}
+    return {"epoch": snapshot.epoch, "txid": snapshot.txid, "batch_time": snapshot.batch_time}
 
 
 def _document(answer: Answer | EntriesPage, *, is_paged: bool) -> dict[str, Any]:
-    of_batch: Sequence[str] = ("epoch", "txid", "as_of")
+    of_batch: Sequence[str] = ("epoch", "txid", "batch_time")
     document = {name: value for name, value in answer.document.items() if name not in of_batch}
     if isinstance(answer, EntriesPage) and not is_paged:
         del document["next"]

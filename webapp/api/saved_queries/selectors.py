@@ -58,10 +58,12 @@ def find(name: str, version: int | None, scope: KeyScope) -> SavedQuery:
         versions = [query for query in versions if query.version == version]
     if not versions:
         what = f"query {name!r}" if version is None else f"version {version} of query {name!r}"
-        raise UnknownQueryError(f"{what} does not exist; GET /api/v1/queries lists those that do")
+        raise UnknownQueryError(f"{what} does not exist; GET /api/v1/saved-queries lists those that do")
     found = next((query for query in versions if query.withdrawn_at is None), None)
     if found is None:
-        raise WithdrawnQueryError(f"{versions[0]} was withdrawn; GET /api/v1/queries lists those that are answered")
+        raise WithdrawnQueryError(
+            f"{versions[0]} was withdrawn; GET /api/v1/saved-queries lists those that are answered"
+        )
     return found
 
 

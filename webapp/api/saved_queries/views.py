@@ -14,9 +14,9 @@ from tidegauge.webapp.accounts.concurrency import SEARCHES, client_of
 from tidegauge.webapp.accounts.permissions import KeyScope, key_scope
 from tidegauge.webapp.api.api_view import ApiView
 from tidegauge.webapp.api.calls import call, listed
-from tidegauge.webapp.api.fields import NumberParameter, TextParameter
+from tidegauge.webapp.api.fields import NumberParameter, TextParameter, TimeParameter
 from tidegauge.webapp.api.openapi import OUT_OF_REACH, described
-from tidegauge.webapp.api.requests import RequestSerializer, check_parameters
+from tidegauge.webapp.api.requests import RequestSerializer, check_parameters, when_of
 from tidegauge.webapp.api.saved_queries import selectors
 from tidegauge.webapp.api.saved_queries.answers import SavedAnswerSerializer, SavedQuerySerializer
 from tidegauge.webapp.api.saved_queries.definition import Definition
@@ -33,7 +33,8 @@ from tidegauge.webapp.core.pools import saved_query_ran
 class RunParameters(RequestSerializer):
     """Parameters that every saved query has, beside its own."""
 
-    as_of = NumberParameter(0, LARGEST_TXID, required=False)
+    at_txid = NumberParameter(0, LARGEST_TXID, required=False)
+    at_time = TimeParameter()
     cursor = TextParameter()
 
 
@@ -42,7 +43,7 @@ VALUES = OpenApiParameter(
     {"type": "object", "additionalProperties": {"type": "string"}},
     OpenApiParameter.QUERY,
     description="The parameters of the query, each by its own name; a parameter with many values is repeated. "
-    "`as_of` is a batch, `cursor` the `next` of the page before",
+    "`at_txid` is a batch, `at_time` a time instead, `cursor` the `next` of the page before",
     style="form",
     explode=True,
 )
@@ -56,14 +57,19 @@ GONE = {
 class SavedQueriesView(ApiView):
     for_saved_queries = True
 
-    @call("list_saved_queries", "queries", listed("queries", SavedQuerySerializer, "SavedQueryList"), "The queries.")
+    @call(
+        "list_saved_queries",
+        "saved-queries",
+        listed("saved_queries", SavedQuerySerializer, "SavedQueryList"),
+        "The queries.",
+    )
     def get(self, request: Request) -> Response:
         """List the saved queries.
 
         All whose states the caller may read, each with the parameters of its newest published version.
         """
         scope = key_scope(request)
-        return Response({"queries": [_listed(query, scope) for query in selectors.published(scope)]})
+        return Response({"saved_queries": [_listed(query, scope) for query in selectors.published(scope)]})
 
 
 class SavedQueryView(ApiView):
@@ -74,13 +80,15 @@ class SavedQueryView(ApiView):
     def check_parameters(self, request: Any) -> None:
         """Each query has parameters of its own, which `_run` checks."""
 
-    @call("$operation", "queries", SavedAnswerSerializer, "The answers.", 409, 410, headers=[VALUES], instead=GONE)
+    @call(
+        "$operation", "saved-queries", SavedAnswerSerializer, "The answers.", 409, 410, headers=[VALUES], instead=GONE
+    )
     def get(self, request: Request, name: str, version: int | None = None) -> Response:
         """Run $which of a saved query.
 
         Answers the reads of the query, in the order of its definition, all from one committed batch. The parameters are
-        those that the query declares; its own OpenAPI document, `/queries/{name}/openapi`, has their types and that of
-        the answer. A parameter that is missing, unknown or of another type is a 400.
+        those that the query declares; its own OpenAPI document, `/saved-queries/{name}/openapi`, has their types and
+        that of the answer. A parameter that is missing, unknown or of another type is a 400.
         """
         return _run(request, name, version)
 
@@ -95,7 +103,7 @@ class SavedQuerySchemaView(ApiView):
     which = "a saved query"
     operation = "get_saved_query_openapi"
 
-    @call("$operation", "queries", OpenApiTypes.OBJECT, "An OpenAPI document.", 410, instead=GONE)
+    @call("$operation", "saved-queries", OpenApiTypes.OBJECT, "An OpenAPI document.", 410, instead=GONE)
     def get(self, request: Request, name: str, version: int | None = None) -> Response:
         """Describe $which in OpenAPI.
 
@@ -115,7 +123,7 @@ def _run(request: Request, name: str, version: int | None) -> Response:
     query = selectors.find(name, version, scope)
     definition, given = Definition.parse(query.definition), request.query_params
     saved_query_ran(query.name, version, is_search=definition.is_search)
-    own = ["as_of", "cursor"] if definition.is_paged else ["as_of"]
+    own = ["at_time", "at_txid", *(["cursor"] if definition.is_paged else [])]
     check_parameters(given, [*definition.parameters, *own])
     asked = RunParameters.read({name: given[name] for name in own if name in given})
     try:
@@ -123,7 +131,7 @@ def _run(request: Request, name: str, version: int | None) -> Response:
     except ParameterError as error:
         raise ParseError(f"query {query.name!r}: {error}") from None
     with SEARCHES.held(client_of(request)) if definition.is_search else nullcontext():
-        answer = run(query, definition, values, scope, as_of=asked.get("as_of"), cursor=asked.get("cursor"))
+        answer = run(query, definition, values, scope, when_of(asked), cursor=asked.get("cursor"))
     for read in definition.reads:
         looked_up(request, read.state, len(read.keys or ()))
     return Response(answer)

@@ -19,9 +19,9 @@ from tidegauge.webapp.accounts.permissions import VIEW_DEAD_LETTERS, key_scope
 from tidegauge.webapp.api.api_view import ApiView, FileView
 from tidegauge.webapp.api.calls import call
 from tidegauge.webapp.api.export import FORMATS, Rows, set_timeouts, streamed
-from tidegauge.webapp.api.fields import NumberParameter, TextParameter
+from tidegauge.webapp.api.fields import ChoiceParameter, NumberParameter, TextParameter
 from tidegauge.webapp.api.openapi import answer_header
-from tidegauge.webapp.api.requests import RequestSerializer
+from tidegauge.webapp.api.requests import FORMAT, RequestSerializer
 from tidegauge.webapp.catalog import queries, replicas
 from tidegauge.webapp.catalog.dead_letters import EXPORT, EXPORTED, GROUPED_LETTERS, SOURCE, LetterFilter, letter_groups
 from tidegauge.webapp.catalog.documents import LARGEST_TXID
@@ -37,6 +37,7 @@ class LetterParameters(RequestSerializer):
 
 
 class LetterExportParameters(LetterParameters):
+    format = ChoiceParameter(["csv", "ndjson"], help_text=FORMAT)
     limit = NumberParameter(1, LARGEST_TXID, required=False, help_text="At most so many letters; all if absent")
 
 
@@ -98,37 +99,28 @@ class LetterGroupsView(ApiView):
 
 
 class LettersView(FileView):
-    """A file of letters. label: for the description."""
-
-    label = ""
+    formats = ("csv", "ndjson")
     columns = ", ".join(f"`{column}`" for column in EXPORTED)
     parameters = {"GET": LetterExportParameters}
     scopes = {"GET": Scope.DEAD_LETTERS, "HEAD": Scope.DEAD_LETTERS}
     permission = VIEW_DEAD_LETTERS
 
     @call(
-        "export_dead_letters_$file_format", "pipelines", None, "The file.", 501,
+        "export_dead_letters", "pipelines", None, "The file.", 501,
         headers=[answer_header("Content-Disposition", "A name for the file", [200])],
     )  # fmt: skip
     def get(self, request: Request, name: str) -> HttpResponseBase:
-        """Export dead letters of a pipeline as $label.
+        """Export dead letters of a pipeline as a file.
 
-        Sends the letters of committed batches, newest first, with their line and raw record; the size has no limit.
-        Columns: $columns. As for the exports of states, an error in the middle ends the transfer, slow clients are
-        disconnected, and an API key may have a few exports under way. An API key with restrictions gets a 403.
+        Sends the letters of committed batches, newest first, with their line and raw record; the size has no limit. The
+        header `Accept` or the parameter `format` chooses CSV or JSON lines. Columns: $columns. As for the exports of
+        states, an error in the middle ends the transfer, slow clients are disconnected, and an API key may have a few
+        exports under way. An API key with restrictions gets a 403.
         """
         key_scope(request).check_unrestricted()
         asked = LetterExportParameters.read(request.query_params.dict())
-        only_head = request.method == "HEAD"
-        return _export(queries.pipeline(name).name, asked, self.file_format, client_of(request), only_head=only_head)
-
-
-class CsvLettersView(LettersView):
-    file_format, label = "csv", "CSV"
-
-
-class JsonLinesLettersView(LettersView):
-    file_format, label = "ndjson", "JSON lines"
+        form, only_head = request.accepted_renderer.format, request.method == "HEAD"
+        return _export(queries.pipeline(name).name, asked, form, client_of(request), only_head=only_head)
 
 
 def _filter(asked: dict[str, Any]) -> LetterFilter:

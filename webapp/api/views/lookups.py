@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpResponse
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -21,50 +20,41 @@ from tidegauge.webapp.api.direct import DirectPost, is_direct, parsed, takes_jso
 from tidegauge.webapp.api.entries import parts_of
 from tidegauge.webapp.api.lookups import Answer, look_up, look_up_together
 from tidegauge.webapp.api.on_loop import Database, LoopView
-from tidegauge.webapp.api.one_key import document_of, key_in_path, spec_of
+from tidegauge.webapp.api.one_key import document_of, spec_of
 from tidegauge.webapp.api.openapi import NO_KEY, NOT_YET_OR_IN_TIME
 from tidegauge.webapp.api.rendering import OrjsonRenderer, conditional, is_known, known_etags, not_modified
 from tidegauge.webapp.api.requests import (
-    MAX_QUERIES,
+    MAX_LOOKUPS,
     KeyParameters,
-    KeyPathParameters,
-    QueriesSerializer,
-    Query,
-    QuerySerializer,
+    Lookup,
+    LookupSerializer,
+    LookupsSerializer,
     When,
+    read_lookup,
+    read_lookups,
     read_one,
-    read_queries,
-    read_query,
 )
 from tidegauge.webapp.core.metrics import looked_up, phase_ended
 
-BATCH = {"epoch": "8a1f0c2e9b7d4653", "txid": 42, "as_of": "2026-11-20T07:09:00.123456+00:00"}
+BATCH = {"epoch": "8a1f0c2e9b7d4653", "txid": 42, "batch_time": "2026-11-20T07:09:00.123456+00:00"}
 OF_STATE = {"state": "flights_by_carrier", "isolation": "committed"}
-QUERY = {"keys": [["JFK", "AA"], ["JFK", "ZZ"]], "measures": ["flights"]}
+LOOKUP = {"keys": [["JFK", "AA"], ["JFK", "ZZ"]], "measures": ["flights"]}
 RESULTS: list[dict[str, Any]] = [
     {"key": ["JFK", "AA"], "status": "found", "value": {"flights": 13783}},
     {"key": ["JFK", "ZZ"], "status": "missing", "value": None},
 ]
 COMBINED = {"keys": 1, "missing": 1, "expired": 0, "value": {"flights": 13783}}
 WAITING = {409: NOT_YET_OR_IN_TIME}
-PARTS = OpenApiParameter(
-    "key",
-    str,
-    OpenApiParameter.PATH,
-    description="The parts of the key in the order of the key columns, percent-encoded, slashes between: `JFK/AA`, "
-    "`2013-01-01T05:00:00Z/JFK`. A key with a slash in a part, or an empty part, is sent as the parameter `key` of "
-    "`/keys`, unless there is one key column",
-)
 
 
-class StateQueryView(LoopView, DirectPost, ApiView):
+class StateLookupView(LoopView, DirectPost, ApiView):
     @call(
-        "query_state", "states", StateAnswerSerializer, "One result per key asked, or all of them combined.", 409, 410,
-        body=QuerySerializer, is_conditional=True, instead=WAITING,
+        "look_up_state", "states", StateAnswerSerializer, "One result per key asked, or all combined.", 409, 410,
+        body=LookupSerializer, is_conditional=True, instead=WAITING,
         examples=[
-            asked("two keys", QUERY),
-            asked("combined", QUERY | {"combine": True}),
-            asked("read your own write", QUERY | {"min_txid": 42, "epoch": BATCH["epoch"], "wait_ms": 1000}),
+            asked("two keys", LOOKUP),
+            asked("combined", LOOKUP | {"combine": True}),
+            asked("read your own write", LOOKUP | {"min_txid": 42, "epoch": BATCH["epoch"], "wait_ms": 1000}),
             answered("two keys", OF_STATE | BATCH | {"results": RESULTS}),
             answered("combined", OF_STATE | BATCH | {"combined": COMBINED}),
         ],
@@ -75,31 +65,31 @@ class StateQueryView(LoopView, DirectPost, ApiView):
         Answers one result per key, in the order of the request, all from one committed batch. `status` is `found`,
         `missing`, or `expired` for a key past its time to live; `value` is null unless found. `combine` merges the keys
         into one value instead. By default the batch is the newest one; `min_txid` waits until that batch is committed
-        (a 409 after `wait_ms`), and `as_of` answers as after an earlier one (a 410 if that is too old).
+        (a 409 after `wait_ms`), and `at_txid` answers as after an earlier one (a 410 if that is too old).
 
         At most $TIDEGAUGE_LOOKUP_MAX_KEYS keys; more are a 400 with `max_keys`. A wrong key is a 400 with its `index`.
         """
-        query, when = self._asked(request, name)
-        return self._answered(request, query, look_up(query, when, key_scope(request), known_etags(request)))
+        lookup, when = self._asked(request, name)
+        return self._answered(request, lookup, look_up(lookup, when, key_scope(request), known_etags(request)))
 
     def is_for_loop(self, request: WSGIRequest) -> bool:
         return is_direct(request) and "HTTP_CONTENT_ENCODING" not in request.META
 
     async def on_loop(self, request: WSGIRequest, database: Database, name: str, **place: str) -> HttpResponse:
         request.data = parsed(request)  # type: ignore[attr-defined]
-        query, when = self._asked(request, name)
-        answer = await on_loop.look_up(query, when, key_scope(request), known_etags(request), database)
-        return self._answered(request, query, answer)
+        lookup, when = self._asked(request, name)
+        answer = await on_loop.look_up(lookup, when, key_scope(request), known_etags(request), database)
+        return self._answered(request, lookup, answer)
 
-    def _asked(self, request: Any, name: str) -> tuple[Query, When]:
+    def _asked(self, request: Any, name: str) -> tuple[Lookup, When]:
         phase_ended(request, "authenticate")
-        asked = read_query(name, request.data)
+        asked = read_lookup(name, request.data)
         phase_ended(request, "parse")
         return asked
 
-    def _answered(self, request: Any, query: Query, answer: Answer | str) -> HttpResponse:
+    def _answered(self, request: Any, lookup: Lookup, answer: Answer | str) -> HttpResponse:
         phase_ended(request, "query")
-        looked_up(request, query.state, len(query.keys))
+        looked_up(request, lookup.state, len(lookup.keys))
         if isinstance(answer, str):
             return not_modified(answer)
         # DRF's rendering costs time and has nothing to choose here.
@@ -107,26 +97,36 @@ class StateQueryView(LoopView, DirectPost, ApiView):
         return HttpResponse(body, content_type=OrjsonRenderer.media_type, headers={"ETag": answer.etag})
 
 
-class OneKeyView(LoopView, ApiView):
-    def key_of(self, spec: StateSpec, asked: Mapping[str, Any], **place: str) -> list[Any]:
-        """Return the key that a request asks for. place: parts of its path."""
-        raise NotImplementedError
+class KeyView(LoopView, ApiView):
+    parameters = {"GET": KeyParameters}
 
-    def answer(self, request: Request, name: str, **place: str) -> HttpResponse:
+    @call(
+        "get_key", "states", KeyAnswerSerializer, "The key.", 409, 410, instead=WAITING | {404: NO_KEY},
+        examples=[answered("one key", BATCH | OF_STATE | RESULTS[0])],
+    )  # fmt: skip
+    def get(self, request: Request, name: str) -> HttpResponse:
+        """Look up one key.
+
+        Answers what `POST /states/{name}/lookup` does for one key, by GET, so that clients can cache it by its `ETag`.
+        A key that is missing or expired is a 404, whose `key_status` says which, as of the batch `txid`.
+        """
         asked, scope = self._asked(request), key_scope(request)
-        query, when = read_one(name, self.key_of(spec_of(name, scope), asked, **place), asked)
-        return self._answered(request, name, look_up(query, when, scope, known_etags(request)))
+        lookup, when = self._lookup(name, asked, spec_of(name, scope))
+        return self._answered(request, name, look_up(lookup, when, scope, known_etags(request)))
 
     def is_for_loop(self, request: WSGIRequest) -> bool:
         return request.method == "GET" and takes_json(request)
 
     async def on_loop(self, request: WSGIRequest, database: Database, name: str, **place: str) -> HttpResponse:
         asked, scope = self._asked(request), key_scope(request)
-        query, when = read_one(name, self.key_of(on_loop.spec_of(name, scope), asked, **place), asked)
-        return self._answered(request, name, await on_loop.look_up(query, when, scope, known_etags(request), database))
+        lookup, when = self._lookup(name, asked, on_loop.spec_of(name, scope))
+        return self._answered(request, name, await on_loop.look_up(lookup, when, scope, known_etags(request), database))
 
     def _asked(self, request: Request | WSGIRequest) -> dict[str, Any]:
         return self.parameters["GET"].read(request.GET.dict())
+
+    def _lookup(self, name: str, asked: Mapping[str, Any], spec: StateSpec) -> tuple[Lookup, When]:
+        return read_one(name, parts_of(asked.get("key", ""), spec), asked)
 
     def _answered(self, request: Request | WSGIRequest, name: str, answer: Answer | str) -> HttpResponse:
         etag = answer if isinstance(answer, str) else answer.etag
@@ -140,54 +140,16 @@ class OneKeyView(LoopView, ApiView):
         return response
 
 
-ONE_KEY: dict[str, Any] = {
-    "instead": WAITING | {404: NO_KEY},
-    "examples": [answered("one key", BATCH | OF_STATE | RESULTS[0])],
-}
-
-
-class KeyAtPathView(OneKeyView):
-    parameters = {"GET": KeyPathParameters}
-
-    @call("get_key", "states", KeyAnswerSerializer, "The key.", 409, 410, headers=[PARTS], **ONE_KEY)
-    def get(self, request: Request, name: str, key: str) -> HttpResponse:
-        """Look up one key, given in the path.
-
-        Answers what `POST /states/{name}/query` does for one key, by GET, so that clients can cache it by its `ETag`. A
-        key that is missing or expired is a 404, whose `key_status` says which, as of the batch `txid`.
-        """
-        return self.answer(request, name, key=key)
-
-    def key_of(self, spec: StateSpec, asked: Mapping[str, Any], **place: str) -> list[Any]:
-        return key_in_path(spec, place["key"])
-
-
-class KeyView(OneKeyView):
-    parameters = {"GET": KeyParameters}
-
-    @call("get_key_as_json", "states", KeyAnswerSerializer, "The key.", 409, 410, **ONE_KEY)
-    def get(self, request: Request, name: str) -> HttpResponse:
-        """Look up one key, given as a parameter.
-
-        Answers what `POST /states/{name}/query` does for one key, by GET, so that clients can cache it by its `ETag`. A
-        key that is missing or expired is a 404, whose `key_status` says which, as of the batch `txid`.
-        """
-        return self.answer(request, name)
-
-    def key_of(self, spec: StateSpec, asked: Mapping[str, Any], **place: str) -> list[Any]:
-        return parts_of(asked.get("key", ""), spec)
-
-
-class QueriesView(DirectPost, ApiView):
-    max_queries = MAX_QUERIES
+class LookupsView(DirectPost, ApiView):
+    max_lookups = MAX_LOOKUPS
 
     @call(
-        "query_states", "states", AnswersSerializer, "One answer per query, in the order asked.", 404, 409, 410,
-        body=QueriesSerializer, is_conditional=True, instead=WAITING,
+        "look_up_states", "states", AnswersSerializer, "One answer per lookup, in the order asked.", 404, 409, 410,
+        body=LookupsSerializer, is_conditional=True, instead=WAITING,
         examples=[
             asked(
                 "two states",
-                {"queries": [{"state": "flights_by_carrier", **QUERY}, {"state": "totals", "keys": [[]]}]},
+                {"lookups": [{"state": "flights_by_carrier", **LOOKUP}, {"state": "totals", "keys": [[]]}]},
             ),
             answered("one state", BATCH | {"answers": [OF_STATE | {"results": RESULTS}]}),
         ],
@@ -195,18 +157,18 @@ class QueriesView(DirectPost, ApiView):
     def post(self, request: Request) -> HttpResponse:
         """Look up keys of several states.
 
-        Answers one query per state, in the order of the request, all from one committed batch; each is as in `POST
-        /states/{name}/query`. The states must be of one pipeline, because others have no batch in common: a 400.
+        Answers one lookup per state, in the order of the request, all from one committed batch; each is as in `POST
+        /states/{name}/lookup`. The states must be of one pipeline, because others have no batch in common: a 400.
 
-        At most $max_queries queries, and $TIDEGAUGE_LOOKUP_MAX_KEYS keys over all of them.
+        At most $max_lookups lookups, and $TIDEGAUGE_LOOKUP_MAX_KEYS keys over all of them.
         """
         phase_ended(request, "authenticate")
-        queries, when = read_queries(request.data)
+        lookups, when = read_lookups(request.data)
         phase_ended(request, "parse")
-        answers = look_up_together(queries, when, key_scope(request))
+        answers = look_up_together(lookups, when, key_scope(request))
         phase_ended(request, "query")
-        for query in queries:
-            looked_up(request, query.state, len(query.keys))
+        for lookup in lookups:
+            looked_up(request, lookup.state, len(lookup.keys))
         response = Response(answers[0].batch | {"answers": [answer.document for answer in answers]})
         response.add_post_render_callback(partial(conditional, request))
         return response

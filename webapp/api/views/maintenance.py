@@ -49,9 +49,9 @@ class CompactionView(StateMaintenanceView):
     def post(self, request: Request, name: str) -> Response:
         """Compact a state.
 
-        Queues a run that frees space: it deletes versions older than histories and `as_of` reach, 168 hours by default,
-        and what is left of removed keys. Committed values do not change. A state has one unfinished run at a time;
-        while there is one, the answer is a 409. `Location` is where to follow the run.
+        Queues a run that frees space: it deletes versions older than histories and `at_txid` reach, 168 hours by
+        default, and what is left of removed keys. Committed values do not change. A state has one unfinished run at a
+        time; while there is one, the answer is a 409. `Location` is where to follow the run.
         """
         return self.request_run(request, name)
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from django.http import HttpResponseBase
 from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
 from rest_framework.exceptions import NotAcceptable
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -45,8 +44,8 @@ class EntriesView(ApiView):
         try:
             return super().perform_content_negotiation(request, force)
         except NotAcceptable:
-            exports = [reverse(f"lookup:export_{form}", kwargs=self.kwargs) for form in FORMATS]
-            raise NotAcceptable(f"pages of entries are JSON; for other formats GET {', '.join(exports)}") from None
+            export = reverse("lookup:export", kwargs=self.kwargs)
+            raise NotAcceptable(f"pages of entries are JSON; for {', '.join(FORMATS)} GET {export}") from None
 
     @call(
         "list_entries", "states", EntriesSerializer, "A page.", 409, 410, headers=[NEXT], instead={409: NOT_YET}
@@ -58,11 +57,10 @@ class EntriesView(ApiView):
         largest by a measure. Send `next` of a page as `cursor` to get the following one; it is null on the last page.
         No key is repeated or left out.
 
-        In key order each page is of the batch that is committed then, unless `as_of` says otherwise; with `order_by`
+        In key order each page is of the batch that is committed then, unless `at_txid` says otherwise; with `order_by`
         all pages are of the batch of the first one. If that batch is no longer available, the answer is a 410: start
         again without `cursor`. A page with `where` or `search` looks at 50,000 keys at most, so it may have fewer
-        entries than `limit`, or none, and still a `next`. To read a whole range at once, use `export.csv`,
-        `export.ndjson` or `export.arrow`.
+        entries than `limit`, or none, and still a `next`. To read a whole range at once, use `export`.
         """
         scope = key_scope(request)
         scope.check_state(name)
@@ -95,20 +93,17 @@ class GroupsView(ApiView):
 
 
 class ExportView(FileView):
-    """A file of a range. label, rows: for the description."""
-
-    label = rows = ""
+    formats = tuple(FORMATS)
     parameters = {"GET": ExportParameters}
 
-    @call(
-        "export_$file_format", "states", None, "The file.", 409, 410, 501, headers=EXPORT_HEADERS,
-        instead={409: NOT_YET},
-    )  # fmt: skip
+    @call("export", "states", None, "The file.", 409, 410, 501, headers=EXPORT_HEADERS, instead={409: NOT_YET})
     def get(self, request: Request, name: str) -> HttpResponseBase:
-        """Export entries of a state as $label.
+        """Export entries of a state as a file.
 
         Sends all entries that have not expired, or those of a range, in key order and from one batch, whose number is
-        in the header `Tidegauge-Txid`. $rows Key columns come first, then measures.
+        in the header `Tidegauge-Txid`. Key columns come first, then measures. The header `Accept` or the parameter
+        `format` chooses CSV (with the names of the columns in the first row; a null is an empty field), JSON lines
+        (numbers have all digits) or Arrow's IPC stream.
 
         The size has no limit. The file is sent while it is read: an error in the middle ends the transfer without the
         end of chunked transfer encoding, which HTTP clients report as an incomplete answer. A client that reads nothing
@@ -117,24 +112,8 @@ class ExportView(FileView):
         scope = key_scope(request)
         scope.check_state(name)
         asked = ExportParameters.read(parameters_in(request.query_params))
-        only_head = request.method == "HEAD"
-        return stream(name, asked, self.file_format, scope, client=client_of(request), only_head=only_head)
-
-
-class CsvExportView(ExportView):
-    file_format, label = "csv", "CSV"
-    rows = "The first row has the names of the columns. A null is an empty field."
-
-
-class JsonLinesExportView(ExportView):
-    file_format, label = "ndjson", "JSON lines"
-    rows = "Each line is an object, its members named by the columns; numbers have all digits."
-
-
-class ArrowExportView(ExportView):
-    file_format, label = "arrow", "an Arrow stream"
-    content = OpenApiTypes.BINARY
-    rows = "The format is Arrow's IPC stream."
+        form, only_head = request.accepted_renderer.format, request.method == "HEAD"
+        return stream(name, asked, form, scope, client=client_of(request), only_head=only_head)
 
 
 class HistoryView(ApiView):

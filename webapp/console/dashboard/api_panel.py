@@ -25,14 +25,14 @@ def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefi
 
 
 def of_exploration(
-    request: HttpRequest, spec: StateSpec, question: Question, prefix: Sequence[Any], as_of: int | None
+    request: HttpRequest, spec: StateSpec, question: Question, prefix: Sequence[Any], at_txid: int | None
 ) -> Snippets:
     """Return the programs that list the entries of the explorer, from the first page on, or its groups.
 
     prefix: its parts as in JSON.
     """
     measures = question.shown_measures(spec) if question.measures else ()
-    wanted = Wanted(question.order, question.where, as_of, limit=question.limit, prefix=prefix, measures=measures)
+    wanted = Wanted(question.order, question.where, at_txid, limit=question.limit, prefix=prefix, measures=measures)
     if question.group:
         return snippets.groups(_server(request), spec, question.group, wanted)
     return snippets.entries(_server(request), spec, wanted)
@@ -42,14 +42,14 @@ def of_keys(
     request: HttpRequest,
     spec: StateSpec,
     keys: Sequence[Sequence[Any]],
-    as_of: int | None = None,
+    at_txid: int | None = None,
     measures: Sequence[str] = (),
 ) -> Snippets | None:
     """Return the programs that look up these keys: with column names if there are none; None if there are too many."""
     if len(keys) > MOST_KEYS:
         return None
     wanted = keys or [[f"<{column}>" for column in spec.key]]
-    return snippets.lookup(_server(request), spec, wanted, measures, as_of)
+    return snippets.lookup(_server(request), spec, wanted, measures, at_txid)
 
 
 def of_key(request: HttpRequest, spec: StateSpec, key: Sequence[Any]) -> Snippets:

@@ -111,9 +111,8 @@ class EntriesQuery(OrderedQuery):
         """
         parts = {"prefix": json.dumps(list(prefix), default=str)} if prefix else {}
         parts |= {"where": self.where} if self.where else {}
-        parts |= {"as_of": str(self.as_of)} if self.as_of is not None else {}
-        asked = f"?{urlencode(parts)}" if parts else ""
-        return [(label, f"export.{name}{asked}") for name, label in FORMATS.items()]
+        parts |= {"at_txid": str(self.as_of)} if self.as_of is not None else {}
+        return [(label, f"export?{urlencode({'format': name} | parts)}") for name, label in FORMATS.items()]
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPag
         # One more than is shown, to know whether there is a next page.
         limit=PAGE_ENTRIES + 1,
         most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
-        as_of=query.as_of,
+        at_txid=query.as_of,
     )
     found = snapshot.parsed()
     shown = [_with_cells(reader.spec, entry) for entry in found[:PAGE_ENTRIES]]
@@ -191,7 +190,7 @@ def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> 
         limit=TOP_KEYS,
         most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
         measures=[measure],
-        as_of=query.as_of,
+        at_txid=query.as_of,
     )
     numbers = [(entry["key"], entry["value"][measure]) for entry in snapshot.parsed()]
     longest = max((abs(number) for _, number in numbers if is_number(number)), default=0) or 1
@@ -205,9 +204,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
-def global_value(reader: Reader, as_of: int | None) -> dict[str, Any] | None:
+def global_value(reader: Reader, at_txid: int | None) -> dict[str, Any] | None:
     """Return the values of a global aggregate by measure; None before its first batch."""
-    value = reader.multi_get([()], as_of=as_of).parsed()[0]["value"]
+    value = reader.multi_get([()], at_txid=at_txid).parsed()[0]["value"]
     return value if value is None or reader.spec.measures else {"value": value}
 
 

@@ -76,20 +76,20 @@ class History:
     complete: bool
 
 
-def look_up_pasted(reader: Reader, text: str, scope: KeyScope, *, limit: int, as_of: int | None) -> Lookup:
+def look_up_pasted(reader: Reader, text: str, scope: KeyScope, *, limit: int, at_txid: int | None) -> Lookup:
     """Raises TooManyKeysError, OutsideError, OutOfReachError, NotCommittedError."""
     pasted = pasted_keys(text, reader.spec)
     if len(pasted) > limit:
         raise TooManyKeysError(len(pasted), limit)
     keys = [line.key for line in pasted if line.key is not None]
     scope.check_keys(reader.spec, keys)
-    snapshot = reader.multi_get(keys, as_of=as_of)
+    snapshot = reader.multi_get(keys, at_txid=at_txid)
     answers = iter(snapshot.parsed())
     lines = [
         Line(line, [], "invalid", []) if line.key is None else _line(reader.spec, line, next(answers))
         for line in pasted
     ]
-    return Lookup(lines, snapshot.txid, snapshot.as_of)
+    return Lookup(lines, snapshot.txid, snapshot.batch_time)
 
 
 def read_key(text: str, spec: StateSpec) -> Key:

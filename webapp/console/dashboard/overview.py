@@ -33,7 +33,7 @@ STATE_ORDERS: Mapping[str, Callable[[StateSummary], Any]] = {
     "pipeline": lambda state: (state.pipeline, state.name),
     "keys": lambda state: state.keys_estimate,
     "size": lambda state: state.bytes,
-    "asof": lambda state: state.as_of,
+    "asof": lambda state: state.batch_time,
 }
 
 

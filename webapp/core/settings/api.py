@@ -26,7 +26,7 @@ SPECTACULAR_SETTINGS = {
     "- A **state** is a table of aggregates, with a name. A **key** identifies an entry of it: one part per key "
     "column. A **measure** is an aggregated value of a key, such as a count or a mean.\n"
     "- A **pipeline** feeds states in **batches**, numbered from 1. A batch is visible to readers as a whole, once it "
-    "is committed. Every answer is of one batch and names it: `txid` is its number, `as_of` its time.\n"
+    "is committed. Every answer is of one batch and names it: `txid` is its number, `batch_time` its time.\n"
     "- An **epoch** is one incarnation of the ledger, which numbers the batches. It changes if the database was "
     "restored; the same `txid` is another batch then.\n"
     "- Send an **API key** as `Authorization: Bearer tmk_..`. Reads need its scope `read`; other scopes are named "
@@ -37,12 +37,16 @@ SPECTACULAR_SETTINGS = {
     "Answers may have further members later.",
     "TAGS": [
         {"name": "states", "description": "States, and their values: lookups, pages, files, histories"},
-        {"name": "queries", "description": "Saved queries: reads that an administrator has published under a name"},
+        {
+            "name": "saved-queries",
+            "description": "Saved queries: reads that an administrator has published under a name",
+        },
         {"name": "pipelines", "description": "The pipelines that feed states: their status and batches"},
         {"name": "maintenance", "description": "Compaction and expiry of states, done by workers"},
         {"name": "access", "description": "Short-lived tokens, and the usage of API keys"},
         {"name": "events", "description": "Server-sent events: batches as soon as they are committed"},
     ],
+    "OAS_VERSION": "3.1.0",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],

@@ -86,12 +86,12 @@ class _Commits:
 
     def _data(self, epoch: str, at: Changes | ChangedBatch) -> dict[str, Any]:
         named = {"state": self.wanted.state, "pipeline": self.wanted.pipeline}
-        return named | {"epoch": epoch, "txid": at.txid, "as_of": at.as_of}
+        return named | {"epoch": epoch, "txid": at.txid, "batch_time": at.batch_time}
 
     def _lookup(self) -> str:
         """Return the path at which a receiver can read the keys again: of a lookup, or of entries."""
         if self.wanted.keys is not None:
-            return reverse("lookup:query", args=[self.wanted.state])
+            return reverse("lookup:lookup", args=[self.wanted.state])
         entries = reverse("lookup:entries", args=[self.wanted.state])
         if not self.wanted.prefix:
             return entries

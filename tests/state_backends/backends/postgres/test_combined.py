@@ -170,7 +170,7 @@ class TestAnswer:
 
         answer = reader.combine([("a",), ("c",), ("nope",)])
 
-        assert (answer.txid, answer.attempt, answer.as_of) == (1, 1, batch.batch_time)
+        assert (answer.txid, answer.attempt, answer.batch_time) == (1, 1, batch.batch_time)
         assert answer.parsed() == [{"keys": 2, "missing": 1, "expired": 0, "value": {"n": 5}}]
 
     def test_a_key_asked_twice_folds_once(self, feed, reader):
@@ -257,18 +257,18 @@ class TestWhichVersion:
         feed.run(views(("a", 10), ("new", 10)))
         reader = StateReader(conn, spec)
 
-        answer = reader.combine([("a",), ("b",), ("new",)], as_of=1)
+        answer = reader.combine([("a",), ("b",), ("new",)], at_txid=1)
 
-        assert (answer.txid, answer.as_of) == (1, first.batch_time)
+        assert (answer.txid, answer.batch_time) == (1, first.batch_time)
         assert answer.parsed() == [{"keys": 2, "missing": 1, "expired": 0, "value": {"n": 2}}]
         with pytest.raises(NotCommittedError):
-            reader.combine([("a",)], as_of=3)
+            reader.combine([("a",)], at_txid=3)
 
     def test_a_batch_that_one_of_the_keys_cannot_tell_is_out_of_reach(self, feed, reader):
         for _ in range(3):
             feed.run(views(("a", 1)))
 
         with pytest.raises(OutOfReachError) as caught:
-            reader.combine([("a",)], as_of=1)
+            reader.combine([("a",)], at_txid=1)
 
         assert caught.value.oldest == 2

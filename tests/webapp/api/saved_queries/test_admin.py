@@ -53,7 +53,7 @@ class TestDrafts:
         assert query.status == "draft"
         operator.post(act_of(query, "publish"), {"confirmed": "yes"})
 
-        assert api.ask("GET", "/queries/top?origin=EWR").json()["version"] == 1
+        assert api.ask("GET", "/saved-queries/top?origin=EWR").json()["version"] == 1
         entries = AuditEntry.objects.filter(actor="operator", target__contains="query").order_by("id")
         assert [entry.action for entry in entries] == ["admin.add", "query.publish"]
 
@@ -103,7 +103,7 @@ class TestPublished:
 
         admin_client.post(act_of(query, "withdraw"), {"confirmed": "yes"})
 
-        assert api.ask("GET", "/queries/top?origin=EWR").status_code == 410
+        assert api.ask("GET", "/saved-queries/top?origin=EWR").status_code == 410
         assert admin_client.post(act_of(query, "withdraw"), {"confirmed": "yes"}).status_code == 403
         assert act_of(query, "withdraw") not in admin_client.get(page_of(query)).content.decode()
 

@@ -25,7 +25,7 @@ def definition(parameters=TEXT, *reads):
         ({"sql": "SELECT 1", "reads": [READ]}, "unknown member 'sql'"),
         (definition({"a": {"type": "jsonb"}}), "parameter 'a' has type 'jsonb'"),
         (definition({"a": "text"}), "parameter 'a' must be an object"),
-        (definition({"as_of": {"type": "bigint"}}), "invalid name"),
+        (definition({"at_txid": {"type": "bigint"}}), "invalid name"),
         (definition({"A b": {"type": "bigint"}}), "invalid name"),
         (definition({"a": {"type": "bigint", "default": "x"}}), "its default does not fit"),
         (definition({**TEXT, "b": {"type": "text"}}), "parameter 'b' is not used"),

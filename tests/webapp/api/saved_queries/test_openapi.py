@@ -8,7 +8,6 @@ import pytest
 from drf_spectacular.validation import validate_schema
 from jsonschema import Draft202012Validator
 
-from tests.webapp.api.checked_client import as_json_schema
 from tests.webapp.api.saved_queries.published import SHARE, TOP, published
 from tests.webapp.api.states import add_state
 from tests.webapp.generated_client import generated_client
@@ -31,7 +30,7 @@ TYPED = {
 
 
 def document(api, name, **options):
-    response = api.ask("GET", f"/queries/{name}/openapi", **options)
+    response = api.ask("GET", f"/saved-queries/{name}/openapi", **options)
     assert response.status_code == 200, response.content
     return response.json()
 
@@ -55,7 +54,7 @@ def test_it_is_valid_and_has_the_parameters_of_the_query_with_their_types(filled
         validate_schema(document(api, name))
 
     found = document(api, "top")
-    operation = found["paths"]["/api/v1/queries/top/versions/1"]["get"]
+    operation = found["paths"]["/api/v1/saved-queries/top/versions/1"]["get"]
     parameters = {each["name"]: each for each in operation["parameters"]}
     assert (found["info"]["title"], found["info"]["version"]) == ("top", "1")
     assert operation["summary"] == "The busiest carriers"
@@ -76,8 +75,8 @@ def test_an_answer_is_what_it_says(filled, api):
     published()
     published("share", SHARE)
     for name, asked in (("top", "origin=EWR"), ("share", "carrier=C01&carrier=C02&carrier=ZZ")):
-        schemas = as_json_schema(document(api, name)["components"])
-        answer = api.ask("GET", f"/queries/{name}?{asked}").json()
+        schemas = document(api, name)["components"]
+        answer = api.ask("GET", f"/saved-queries/{name}?{asked}").json()
 
         Draft202012Validator(schemas["schemas"]["Result"] | {"components": schemas}).validate(answer)
 
@@ -94,7 +93,7 @@ def test_a_client_generated_from_it_runs_the_query(generated, live_server):
     call = importlib.import_module(f"{PACKAGE}.api.default.top_carriers")
     with generated.AuthenticatedClient(live_server.url, token, headers={"Connection": "close"}) as client:
         found = call.sync(client=client, origin="EWR", least=99)
-        wrong = call.sync(client=client, origin="EWR", as_of=99)
+        wrong = call.sync(client=client, origin="EWR", at_txid=99)
 
     assert [entry.value.flights for entry in found.answers[0].entries] == [1100, 99]
     assert (found.query, found.version, found.answers[0].next_) == ("top-carriers", 1, None)

@@ -22,7 +22,7 @@ from tidegauge.webapp.core import pools
 
 
 def asked(api, path="top", status=200, **parameters):
-    response = api.ask("GET", f"/queries/{path}?{urlencode(parameters, doseq=True)}")
+    response = api.ask("GET", f"/saved-queries/{path}?{urlencode(parameters, doseq=True)}")
     assert response.status_code == status, response.content
     return response.json()
 
@@ -61,9 +61,9 @@ class TestAnswers:
         filled.commit({("EWR", "C05"): 5_000})
 
         assert asked(api, origin="EWR", least=5_000)["answers"][0]["entries"][0]["key"] == ["EWR", "C05"]
-        assert asked(api, origin="EWR", least=5_000, as_of=2)["answers"][0]["entries"] == []
-        assert asked(api, origin="EWR", as_of=2)["txid"] == 2
-        assert "batch 9 is not committed" in detail(api, status=409, origin="EWR", as_of=9)
+        assert asked(api, origin="EWR", least=5_000, at_txid=2)["answers"][0]["entries"] == []
+        assert asked(api, origin="EWR", at_txid=2)["txid"] == 2
+        assert "batch 9 is not committed" in detail(api, status=409, origin="EWR", at_txid=9)
 
     def test_pages_of_one_read_are_followed_with_the_same_values(self, filled, api):
         published("all", {**TOP, "reads": [{**TOP["reads"][0], "order_by": "", "limit": 12}]})
@@ -92,9 +92,9 @@ class TestAnswers:
 
     def test_a_known_answer_is_a_304(self, filled, api):
         published()
-        etag = api.ask("GET", "/queries/top?origin=EWR").headers["ETag"]
+        etag = api.ask("GET", "/saved-queries/top?origin=EWR").headers["ETag"]
 
-        again = api.ask("GET", "/queries/top?origin=EWR", headers={"If-None-Match": etag})
+        again = api.ask("GET", "/saved-queries/top?origin=EWR", headers={"If-None-Match": etag})
 
         assert (again.status_code, again.content) == (304, b"")
 
@@ -119,7 +119,10 @@ class TestParameters:
         [
             ({}, "query 'top': parameter 'origin' is required, a value of type text"),
             ({"origin": "EWR", "least": "many"}, "parameter 'least' must be bigint, got 'many'"),
-            ({"origin": "EWR", "lest": 5}, "unknown parameter 'lest'; there are as_of, cursor, least, origin"),
+            (
+                {"origin": "EWR", "lest": 5},
+                "unknown parameter 'lest'; there are at_time, at_txid, cursor, least, ",
+            ),
             ({"origin": "EWR", "where": "flights>5"}, "unknown parameter 'where'"),
             ({"origin": ["EWR", "JFK"]}, "parameter 'origin' is given 2 times"),
             ({"origin": "EWR", "cursor": "x"}, "cursor is not one of this server"),
@@ -157,7 +160,7 @@ class TestAccess:
         published("share", SHARE)
         confined = type(api)(create_api_key("some", ["read"], states=["flights_by_carrier"])[1])
 
-        assert [query["name"] for query in confined.ask("GET", "/queries").json()["queries"]] == ["top"]
+        assert [query["name"] for query in confined.ask("GET", "/saved-queries").json()["saved_queries"]] == ["top"]
         assert asked(confined, origin="EWR")["version"] == 1
         assert detail(confined, "share", status=404, carrier="C01") == detail(confined, "none", status=404).replace(
             "'none'", "'share'"
@@ -180,7 +183,7 @@ class TestAccess:
         published("total", {"reads": [{"state": "totals", "keys": [[]]}]})
         confined = type(api)(create_api_key("jfk", ["read"], key_prefix=["JFK"])[1])
 
-        assert [query["name"] for query in confined.ask("GET", "/queries").json()["queries"]] == ["top"]
+        assert [query["name"] for query in confined.ask("GET", "/saved-queries").json()["saved_queries"]] == ["top"]
         assert [asked(confined, path, status=404)["code"] for path in ("total", "total/openapi")] == (
             ["unknown_query", "unknown_query"]
         )
@@ -198,17 +201,17 @@ class TestAccess:
         monkeypatch.setattr(pools, "_quick_queries", set())
         published("top")
         published("share", {"reads": [SHARE["reads"][0]]})
-        environs = [{"PATH_INFO": f"/api/v1/queries/{name}", "QUERY_STRING": ""} for name in ("top", "share")]
+        environs = [{"PATH_INFO": f"/api/v1/saved-queries/{name}", "QUERY_STRING": ""} for name in ("top", "share")]
 
         assert [pools.pool_of(environ) for environ in environs] == ["searches", "searches"]
-        api.ask("GET", "/queries/top?origin=JFK")
-        api.ask("GET", "/queries/share")
+        api.ask("GET", "/saved-queries/top?origin=JFK")
+        api.ask("GET", "/saved-queries/share")
         assert [pools.pool_of(environ) for environ in environs] == ["searches", "lookups"]
 
     def test_a_query_needs_an_api_key(self, filled, api):
         published()
 
-        assert type(api)().ask("GET", "/queries/top?origin=EWR").status_code == 401
+        assert type(api)().ask("GET", "/saved-queries/top?origin=EWR").status_code == 401
 
 
 class TestList:
@@ -216,14 +219,14 @@ class TestList:
         published(description="The busiest carriers of an airport")
         create_version("draft", TOP)
 
-        (listed,) = api.ask("GET", "/queries").json()["queries"]
+        (listed,) = api.ask("GET", "/saved-queries").json()["saved_queries"]
 
         assert (listed["name"], listed["version"], listed["states"]) == ("top", 1, ["flights_by_carrier"])
         assert [(each["name"], each["type"], each["required"], each["many"]) for each in listed["parameters"]] == [
             ("least", "bigint", False, False),
             ("origin", "text", True, False),
         ]
-        assert (listed["url"], listed["openapi"]) == ("/api/v1/queries/top", "/api/v1/queries/top/openapi")
+        assert (listed["url"], listed["openapi"]) == ("/api/v1/saved-queries/top", "/api/v1/saved-queries/top/openapi")
 
 
 class TestChanges:

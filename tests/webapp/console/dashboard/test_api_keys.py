@@ -63,7 +63,7 @@ class TestCreating:
 
         page = person(*KEEPER).post(NEW, {"name": "feed", "scopes": ["read"], "queries": [query.name]})
 
-        assert f"curl -fsS http://testserver/api/v1/queries/{query.name}" in text(page)
+        assert f"curl -fsS http://testserver/api/v1/saved-queries/{query.name}" in text(page)
 
     @pytest.mark.parametrize(
         ("options", "error"),

@@ -17,13 +17,13 @@ def run(page):
 
 
 def test_a_state_shows_a_lookup_of_its_first_key(filled, admin_client):
-    assert run(admin_client.get(STATE)) == (f"{API}/query", '{"keys": [["EWR", "C00"]]}')
+    assert run(admin_client.get(STATE)) == (f"{API}/lookup", '{"keys": [["EWR", "C00"]]}')
 
 
 def test_a_filtered_and_sorted_table_is_asked_for_as_it_is_shown(filled, admin_client):
     page = admin_client.get(STATE, {"prefix": "JFK", "where": "flights>70", "order": "-flights", "as_of": "1"})
 
-    asked = "where=flights%3E70&order_by=-flights&as_of=1&limit=25"
+    asked = "where=flights%3E70&order_by=-flights&at_txid=1&limit=25"
     assert run(page) == (f"{API}/entries?prefix=%5B%22JFK%22%5D&{asked}", None)
     assert admin_client.get(run(page)[0].removeprefix("http://testserver")).status_code == 200
 
@@ -34,7 +34,7 @@ def test_a_search_is_asked_for(filled, admin_client):
 
 def test_a_filter_that_is_refused_leaves_an_example(filled, admin_client):
     assert run(admin_client.get(STATE, {"where": "nothing>1"})) == (
-        f"{API}/query",
+        f"{API}/lookup",
         '{"keys": [["<origin>", "<carrier>"]]}',
     )
 
@@ -42,7 +42,7 @@ def test_a_filter_that_is_refused_leaves_an_example(filled, admin_client):
 def test_a_lookup_of_pasted_keys_is_asked_for_without_invalid_lines(filled, admin_client):
     page = admin_client.get(f"{STATE}lookup", {"keys": "EWR,C00\nJFK\nJFK,ZZ", "as_of": "1"})
 
-    assert run(page) == (f"{API}/query", '{"keys": [["EWR", "C00"], ["JFK", "ZZ"]], "as_of": 1}')
+    assert run(page) == (f"{API}/lookup", '{"keys": [["EWR", "C00"], ["JFK", "ZZ"]], "at_txid": 1}')
 
 
 def test_very_many_keys_have_no_panel(filled, admin_client):

@@ -43,8 +43,8 @@ def test_the_api_answers_the_same_question(filled, admin_client):
     page = admin_client.get(COMPARE, TWO | {"as_of": "1", "measures": "flights"})
 
     assert run(page) == (
-        "http://testserver/api/v1/states/flights_by_carrier/query",
-        '{"keys": [["EWR", "C00"], ["JFK", "C00"]], "measures": ["flights"], "as_of": 1}',
+        "http://testserver/api/v1/states/flights_by_carrier/lookup",
+        '{"keys": [["EWR", "C00"], ["JFK", "C00"]], "measures": ["flights"], "at_txid": 1}',
     )
 
 

@@ -62,7 +62,7 @@ def test_the_api_answers_the_same_question(filled, admin_client):
     assert (body, unquote(address.replace("+", " "))) == (
         None,
         f'{API}/entries?prefix=["JFK"]&where=flights>=90&where=carrier!=C00&measures=flights,max_delay'
-        "&order_by=-flights&as_of=1&limit=100",
+        "&order_by=-flights&at_txid=1&limit=100",
     )
     found = admin_client.get(address.removeprefix("http://testserver")).json()["entries"]
     assert [f'["{origin}","{carrier}"]' for origin, carrier in (entry["key"] for entry in found)] == rows(page)

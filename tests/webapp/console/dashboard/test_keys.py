@@ -31,13 +31,14 @@ class TestKeyPage:
     def test_the_request_is_that_of_the_one_key(self, filled, reader):
         page = text(reader.get(EWR))
 
-        assert 'curl -fsS "http://testserver/api/v1/states/flights_by_carrier/keys/EWR/C00"' in page
+        assert 'curl -fsSG "http://testserver/api/v1/states/flights_by_carrier/keys"' in page
+        assert """--data-urlencode 'key=["EWR", "C00"]'""" in page
         assert "print(client.state('flights_by_carrier').get(('EWR', 'C00')))" in page
 
     def test_the_request_for_a_key_that_does_not_exist_is_a_lookup(self, filled, reader):
         page = text(reader.get(address("flights_by_carrier", ["ewr", "C00"])))
 
-        assert 'curl -fsS "http://testserver/api/v1/states/flights_by_carrier/query"' in page
+        assert 'curl -fsS "http://testserver/api/v1/states/flights_by_carrier/lookup"' in page
         assert """-d '{"keys": [["ewr", "C00"]]}'""" in page
 
     def test_an_unknown_key_is_missing(self, filled, reader):

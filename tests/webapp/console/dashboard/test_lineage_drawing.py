@@ -60,7 +60,7 @@ class TestGraph:
             "flights_by_carrier, state, served": "/states/flights_by_carrier/",
             "flights_by_hour, state, served": "/states/flights_by_hour/",
             "totals, state, served": "/states/totals/",
-            "per_carrier, saved query": "/api/v1/queries/per_carrier",
+            "per_carrier, saved query": "/api/v1/saved-queries/per_carrier",
         }
 
     def test_a_state_that_is_not_served_says_so(self, recorded, filled, reader):

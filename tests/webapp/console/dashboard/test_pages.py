@@ -243,7 +243,7 @@ class TestStatePage:
 
         assert keys(page) == ['["EWR", "C00"]', '["EWR", "C01"]']
         assert "C02" not in text(page)
-        assert "export.csv?prefix=%5B%22EWR%22%5D&amp;where=flights%3E98" in html
+        assert "export?format=csv&amp;prefix=%5B%22EWR%22%5D&amp;where=flights%3E98" in html
         assert 'value="flights&gt;98"' in html
 
     def test_pages_of_a_filter_go_on_where_one_has_ended_early(self, filled, reader, monkeypatch):
@@ -279,7 +279,7 @@ class TestStatePage:
     def test_downloads_have_the_prefix_and_the_batch_but_not_the_search(self, filled, reader):
         page = reader.get("/states/flights_by_carrier/?prefix=JFK&q=C1&as_of=2").content.decode()
 
-        link = "/api/v1/states/flights_by_carrier/export.{}?prefix=%5B%22JFK%22%5D&amp;as_of=2"
+        link = "/api/v1/states/flights_by_carrier/export?format={}&amp;prefix=%5B%22JFK%22%5D&amp;at_txid=2"
         assert all(link.format(name) in page for name in ("csv", "ndjson", "arrow"))
         assert "The search does not apply to downloads" in page
 
@@ -348,7 +348,7 @@ class TestStatePage:
     def test_the_example_asks_for_a_key_that_exists(self, filled, reader):
         page = text(reader.get("/states/flights_by_carrier/"))
 
-        assert "http://testserver/api/v1/states/flights_by_carrier/query" in page
+        assert "http://testserver/api/v1/states/flights_by_carrier/lookup" in page
         assert """-d '{"keys": [["EWR", "C00"]]}'""" in page
 
 

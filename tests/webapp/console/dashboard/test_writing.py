@@ -94,7 +94,7 @@ class TestEntriesQuery:
     def test_a_download_has_the_range_and_the_batch_but_no_page(self):
         query = EntriesQuery.parse({"q": "A", "prefix": "JFK", "as_of": "3", "after": '["JFK", "AA"]'}, BY_CARRIER)
 
-        assert query.export(("JFK",))[0] == ("CSV", "export.csv?prefix=%5B%22JFK%22%5D&as_of=3")
+        assert query.export(("JFK",))[0] == ("CSV", "export?format=csv&prefix=%5B%22JFK%22%5D&at_txid=3")
 
 
 class TestSparkline:

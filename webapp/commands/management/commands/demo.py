@@ -34,7 +34,7 @@ WELCOME = """
 EXAMPLES = """\
   Look up two routes:
 
-    curl -fsS {url}/api/v1/states/routes/query -H 'Authorization: Bearer {api_key}' \\
+    curl -fsS {url}/api/v1/states/routes/lookup -H 'Authorization: Bearer {api_key}' \\
       -H 'Content-Type: application/json' -d '{{"keys": [["JFK", "LAX"], ["EWR", "SFO"]]}}'
 
   Watch two keys change, batch by batch:

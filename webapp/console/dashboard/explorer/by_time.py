@@ -35,14 +35,20 @@ def charts(spec: StateSpec, question: Question) -> list[Chart]:
     return [Chart(f"by-time-{place}", name, "", lines[name][:MOST_LINES], "steps") for place, name in enumerate(lines)]
 
 
-def series_by_time(reader: Reader, question: Question, prefix: Key, as_of: int | None) -> dict[str, Any]:
+def series_by_time(reader: Reader, question: Question, prefix: Key, at_txid: int | None) -> dict[str, Any]:
     """Return the newest times, and the values of each column at them. Raises what `Reader.groups` raises."""
     spec = reader.spec
     part = time_part(spec, question)
     measures = list(dict.fromkeys(column.measure for column in _columns(spec, question)))
     most = most_folded(spec, measures)
     snapshot = reader.groups(
-        (part,), prefix=prefix, where=question.conditions, limit=most, most_folded=most, measures=measures, as_of=as_of
+        (part,),
+        prefix=prefix,
+        where=question.conditions,
+        limit=most,
+        most_folded=most,
+        measures=measures,
+        at_txid=at_txid,
     )
     return series_of(spec, question, snapshot)
 

@@ -82,12 +82,12 @@ class Compared:
     then: Snapshot | None
 
 
-def compared(reader: Reader, comparison: Comparison, as_of: int | None, than: int | None) -> Compared:
+def compared(reader: Reader, comparison: Comparison, at_txid: int | None, than: int | None) -> Compared:
     """than: the batch to compare with; None for none. Raises what `Reader.multi_get` raises."""
     shown = comparison.shown(reader.spec)
     measures = list(dict.fromkeys(column.measure for column in shown))
-    now = reader.multi_get(comparison.keys, measures, as_of=as_of)
-    then = None if than is None else reader.multi_get(comparison.keys, measures, as_of=than)
+    now = reader.multi_get(comparison.keys, measures, at_txid=at_txid)
+    then = None if than is None else reader.multi_get(comparison.keys, measures, at_txid=than)
     later = now.parsed()
     earlier = [None] * len(later) if then is None else then.parsed()
     pairs = list(zip(later, earlier, strict=True))

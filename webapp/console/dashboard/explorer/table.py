@@ -61,7 +61,7 @@ class Table:
         return self.first + len(self.rows) - 1
 
 
-def entries_table(reader: Reader, question: Question, prefix: Key, as_of: int | None) -> Table:
+def entries_table(reader: Reader, question: Question, prefix: Key, at_txid: int | None) -> Table:
     """Raises what `Reader.page` raises."""
     spec = reader.spec
     measures = question.shown_measures(spec)
@@ -75,7 +75,7 @@ def entries_table(reader: Reader, question: Question, prefix: Key, as_of: int | 
         limit=question.limit + 1,
         most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
         measures=measures,
-        as_of=as_of,
+        at_txid=at_txid,
     )
     shown, found = columns(spec, measures), snapshot.parsed()[: question.limit]
     after = end_of_page(snapshot, question.limit, question.order_by)
@@ -86,11 +86,11 @@ def entries_table(reader: Reader, question: Question, prefix: Key, as_of: int | 
         question.address(after=after, n=question.n + len(found)) if after else "",
         snapshot.complete,
         snapshot.txid,
-        snapshot.as_of,
+        snapshot.batch_time,
     )
 
 
-def groups(reader: Reader, question: Question, prefix: Key, as_of: int | None, *, all_of_them: bool) -> Snapshot:
+def groups(reader: Reader, question: Question, prefix: Key, at_txid: int | None, *, all_of_them: bool) -> Snapshot:
     """Return the groups of the table, or all of them, in its order. Raises what `Reader.groups` raises."""
     measures = question.shown_measures(reader.spec)
     most = most_folded(reader.spec, measures)
@@ -103,7 +103,7 @@ def groups(reader: Reader, question: Question, prefix: Key, as_of: int | None, *
         limit=most if all_of_them else question.limit,
         most_folded=most,
         measures=measures,
-        as_of=as_of,
+        at_txid=at_txid,
     )
 
 
@@ -121,7 +121,7 @@ def groups_table(spec: StateSpec, question: Question, snapshot: Snapshot) -> Tab
     ]
     complete = snapshot.complete and len(found) <= question.limit
     of_columns = headings(question, [keys, *shown], list(orderable(spec)))
-    return Table(of_columns, rows, 1, "", complete, snapshot.txid, snapshot.as_of)
+    return Table(of_columns, rows, 1, "", complete, snapshot.txid, snapshot.batch_time)
 
 
 def cells(shown: Sequence[Column], value: Any) -> SafeString:

@@ -68,5 +68,5 @@ def _first_request(request: HttpRequest, key: ApiKey, secret: str) -> str:
     server = Server(request.build_absolute_uri("/").rstrip("/"))
     if not key.allows(Scope.READ):
         return ""
-    path = ["queries", key.queries[0]] if key.queries else ["states", *key.states[:1]]
+    path = ["saved-queries", key.queries[0]] if key.queries else ["states", *key.states[:1]]
     return f"curl -fsS {in_shell(server.address(*path))} \\\n  -H {in_shell(f'Authorization: Bearer {secret}')}"

@@ -77,41 +77,41 @@ def explore(request, pipeline, version, name):
 
 
 def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question) -> dict[str, Any]:
-    as_of = batch_of(question.as_of, pipeline)
+    at_txid = batch_of(question.as_of, pipeline)
     prefix = key_scope(request).check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
     part, charts = by_time.time_part(reader.spec, question), by_time.charts(reader.spec, question)
-    drawn, answer = _drawn(pipeline, as_of), None
+    drawn, answer = _drawn(pipeline, at_txid), None
     if question.group:
         # Read once for both, because the groups of the table are also the points of the charts.
         has_answer = bool(part and charts) and request.GET.get("drawn") != drawn
-        found = groups(reader, question, prefix, as_of, all_of_them=has_answer)
+        found = groups(reader, question, prefix, at_txid, all_of_them=has_answer)
         table = groups_table(reader.spec, question, found)
         answer = by_time.series_of(reader.spec, question, found) if has_answer else None
     else:
-        table = entries_table(reader, question, prefix, as_of)
+        table = entries_table(reader, question, prefix, at_txid)
     as_json = json.loads(json.dumps(list(prefix), default=str))
     return {
         "table": table,
-        "as_of": as_of,
+        "as_of": at_txid,
         "grouped_by": {name: reader.spec.key[name] for name in question.group},
         "by_time": part,
         "charts": charts,
         "drawn": drawn,
-        "series_query": _series_query(question, drawn, as_of),
+        "series_query": _series_query(question, drawn, at_txid),
         "series_answer": answer and json.dumps(answer, cls=DjangoJSONEncoder),
-        "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, as_of),
+        "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, at_txid),
     }
 
 
-def _drawn(pipeline: PipelineStatus, as_of: int | None) -> str:
+def _drawn(pipeline: PipelineStatus, at_txid: int | None) -> str:
     """Return a value that changes when the charts have to be drawn again: after commits, though not after each."""
-    at = pipeline.committed_time if as_of is None else None
+    at = pipeline.committed_time if at_txid is None else None
     return str(int(at.timestamp()) // by_time.AGAIN_SECONDS if at else 0)
 
 
-def _series_query(question: Question, drawn: str, as_of: int | None) -> str:
+def _series_query(question: Question, drawn: str, at_txid: int | None) -> str:
     """Return the query string that reads the series of the charts."""
-    moment = "" if as_of is None else str(as_of)
+    moment = "" if at_txid is None else str(at_txid)
     asked = replace(question, order="", limit=ROWS[0], after="", n=0, view="", as_of=moment)
     return urlencode(asked.parameters | {"since": drawn}, doseq=True)
 
@@ -183,14 +183,14 @@ def _compared(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, as
     if not asked.keys:
         return {}
     key_scope(request).check_keys(reader.spec, asked.keys)
-    as_of, than = batch_of(asked.as_of, pipeline), batch_of(asked.than, pipeline)
-    found = compared(reader, asked, as_of, than)
+    at_txid, than = batch_of(asked.as_of, pipeline), batch_of(asked.than, pipeline)
+    found = compared(reader, asked, at_txid, than)
     keys = [key for key, _ in found.keys]
     return {
         "compared": found,
         "charts": charts(asked, reader.spec),
         "series_query": urlencode({"key": list(map(as_text, keys)), "measures": ",".join(asked.measures)}, doseq=True),
-        "snippets": api_panel.of_keys(request, reader.spec, keys, as_of, asked.measures),
+        "snippets": api_panel.of_keys(request, reader.spec, keys, at_txid, asked.measures),
     }
 
 

@@ -186,10 +186,10 @@ def lookup(request, name):
         return unknown_state(request, name)
     shown: dict[str, Any] = {"text": text, "as_of": asked_batch, "is_shared": request.method != "POST"}
     try:
-        as_of = whole_number(asked_batch)
-        found = look_up_pasted(reader, text, scope, limit=settings.TIDEGAUGE_LOOKUP_MAX_KEYS, as_of=as_of)
+        at_txid = whole_number(asked_batch)
+        found = look_up_pasted(reader, text, scope, limit=settings.TIDEGAUGE_LOOKUP_MAX_KEYS, at_txid=at_txid)
         keys = [line.key for line in found.lines if line.status != "invalid"]
-        shown |= {"lookup": found, "snippets": api_panel.of_keys(request, reader.spec, keys, as_of)}
+        shown |= {"lookup": found, "snippets": api_panel.of_keys(request, reader.spec, keys, at_txid)}
     except (*REFUSED, OutsideError, TooManyKeysError) as error:
         shown["refusal"] = str(error)
     except UNAVAILABLE:

@@ -71,9 +71,14 @@
 
   async function answerOf(url) {
     const response = await fetch(url, { headers: { Accept: "application/json" } });
-    if (response.ok) return response.json();
+    if (response.ok) return withSeconds(await response.json());
     const { detail } = [400, 429, 503].includes(response.status) ? await response.json() : {};
     throw Object.assign(new Error(`${response.status}`), { detail, retrySeconds: Number(response.headers.get("Retry-After")) });
+  }
+
+  /* The API writes times as text, the pages' own series as seconds, which uPlot takes. */
+  function withSeconds(answer) {
+    return { ...answer, times: answer.times.map((at) => (typeof at === "string" ? Date.parse(at) / 1000 : at)) };
   }
 
   /* Stores the answers that came with the page, so that they are not read again. */

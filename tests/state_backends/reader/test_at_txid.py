@@ -138,21 +138,21 @@ class History:
         for txid, then in self.seen.items():
             if self.spec.changelog and txid < self.oldest():
                 with pytest.raises(OutOfReachError) as caught:
-                    seen(self.reader, as_of=txid)
+                    seen(self.reader, at_txid=txid)
                 assert caught.value.oldest == self.oldest()
                 continue
             with nullcontext() if self.spec.changelog else suppress(OutOfReachError):
-                assert without_times(seen(self.reader, as_of=txid)) == without_times(then)
+                assert without_times(seen(self.reader, at_txid=txid)) == without_times(then)
 
     def oldest(self):
         query = "SELECT oldest_txid FROM tidegauge.state WHERE name = %s"
         return self.feed.conn.execute(query, [self.spec.name]).fetchone()[0]
 
 
-def seen(reader, **as_of):
+def seen(reader, **at_txid):
     """Return the answers of a lookup and of a page. Only a read of now distinguishes expired from missing."""
-    lookup, page = reader.multi_get(KEYS, **as_of), reader.page(**as_of)
-    assert (lookup.txid, lookup.attempt, lookup.as_of) == (page.txid, page.attempt, page.as_of)
+    lookup, page = reader.multi_get(KEYS, **at_txid), reader.page(**at_txid)
+    assert (lookup.txid, lookup.attempt, lookup.batch_time) == (page.txid, page.attempt, page.batch_time)
     return [answer["value"] for answer in lookup.parsed()], page.parsed()
 
 
@@ -184,15 +184,15 @@ def bare(new_feed, fresh):
     return new_feed(fresh(replace(BARE, ttl=None)))
 
 
-def read(feed, as_of, *keys):
-    answers = StateReader(feed.conn, feed.specs[0]).multi_get(keys, as_of=as_of).parsed()
+def read(feed, at_txid, *keys):
+    answers = StateReader(feed.conn, feed.specs[0]).multi_get(keys, at_txid=at_txid).parsed()
     return [answer["value"]["n"] if answer["value"] else answer["status"] for answer in answers]
 
 
-def oldest(feed, as_of, *keys):
+def oldest(feed, at_txid, *keys):
     """Return the oldest batch that the error names."""
     with pytest.raises(OutOfReachError) as caught:
-        read(feed, as_of, *keys)
+        read(feed, at_txid, *keys)
     return caught.value.oldest
 
 
@@ -204,9 +204,9 @@ class TestAnswers:
         logged.run(views(("a", 1)))
         reader = StateReader(conn, logged.specs[0])
 
-        snapshots = [reader.multi_get([("a",)], as_of=txid) for txid in (0, 1, 2)]
+        snapshots = [reader.multi_get([("a",)], at_txid=txid) for txid in (0, 1, 2)]
 
-        assert [(each.txid, each.attempt, each.as_of) for each in snapshots] == [
+        assert [(each.txid, each.attempt, each.batch_time) for each in snapshots] == [
             (0, 0, None),
             (1, 1, first.batch_time),
             (2, 2, second.batch_time),
@@ -221,14 +221,14 @@ class TestAnswers:
             feed.run([{"page": "a", "mean_sum": total, "mean_count": 2, "n": 2}])
         reader = StateReader(conn, spec)
 
-        answer = reader.multi_get([("b",), ("a",), ("a",)], ["mean"], as_of=2).parsed()
+        answer = reader.multi_get([("b",), ("a",), ("a",)], ["mean"], at_txid=2).parsed()
 
         assert [(each["key"], each["status"], each["value"]) for each in answer] == [
             (["b"], "missing", None),
             (["a"], "found", {"mean": 1.75}),
             (["a"], "found", {"mean": 1.75}),
         ]
-        assert reader.multi_get([], as_of=2).parsed() == []
+        assert reader.multi_get([], at_txid=2).parsed() == []
 
     def test_entries_are_searched_ordered_and_paged_as_now(self, logged, conn):
         logged.run(views(("ab", 1), ("ac", 5), ("b", 9)))
@@ -236,7 +236,7 @@ class TestAnswers:
         reader = StateReader(conn, logged.specs[0])
 
         def page(**arguments):
-            return [entry["key"][0] for entry in reader.page(as_of=1, **arguments).parsed()]
+            return [entry["key"][0] for entry in reader.page(at_txid=1, **arguments).parsed()]
 
         assert page() == ["ab", "ac", "b"]
         assert page(search="a", order_by="n", descending=True) == ["ac", "ab"]
@@ -256,8 +256,8 @@ class TestAnswers:
             texts.ledger.commit(batch)
 
         assert read(totals, 1, ()) == [1]
-        (answer,) = StateReader(conn, texts.specs[0]).multi_get([("a",)], as_of=1).parsed()
-        (entry,) = StateReader(conn, texts.specs[0]).page(as_of=1).parsed()
+        (answer,) = StateReader(conn, texts.specs[0]).multi_get([("a",)], at_txid=1).parsed()
+        (entry,) = StateReader(conn, texts.specs[0]).page(at_txid=1).parsed()
         assert (answer["value"], entry["value"]) == ({"x": [1]}, {"x": [1]})
 
     def test_ttl_counts_at_the_time_of_the_batch(self, new_feed, fresh):
@@ -273,11 +273,11 @@ class TestAnswers:
         reader = StateReader(conn, logged.specs[0])
 
         with pytest.raises(KeyShapeError, match="key 0: page must be text, got 7"):
-            reader.multi_get([(7,)], as_of=0)
+            reader.multi_get([(7,)], at_txid=0)
         with pytest.raises(SpecError, match="no measure 'speed'"):
-            reader.multi_get([("a",)], ["speed"], as_of=0)
+            reader.multi_get([("a",)], ["speed"], at_txid=0)
         with pytest.raises(UnknownStateError):
-            StateReader(conn, fresh(VIEWS)).multi_get([("a",)], as_of=0)
+            StateReader(conn, fresh(VIEWS)).multi_get([("a",)], at_txid=0)
 
 
 class TestReach:
@@ -315,10 +315,10 @@ class TestReach:
         Catalog(conn).register_states(logged.pipeline, [late], {late.name: ""})
 
         with pytest.raises(OutOfReachError) as caught:
-            StateReader(conn, late).multi_get([("a",)], as_of=0)
+            StateReader(conn, late).multi_get([("a",)], at_txid=0)
 
         assert caught.value.oldest == 1
-        assert StateReader(conn, late).multi_get([("a",)], as_of=1).parsed()[0]["status"] == "missing"
+        assert StateReader(conn, late).multi_get([("a",)], at_txid=1).parsed()[0]["status"] == "missing"
 
     def test_rows_of_an_open_batch_are_never_shown(self, logged, bare):
         for feed in (logged, bare):
@@ -336,7 +336,7 @@ class TestWithoutAChangelog:
         bare.run(views(("a", 1), ("new", 1)))
 
         assert read(bare, 1, ("a",), ("b",), ("new",), ("nope",)) == [1, 1, "missing", "missing"]
-        assert [entry["key"] for entry in StateReader(bare.conn, bare.specs[0]).page(as_of=1).parsed()] == [
+        assert [entry["key"] for entry in StateReader(bare.conn, bare.specs[0]).page(at_txid=1).parsed()] == [
             ["a"],
             ["b"],
         ]
@@ -349,7 +349,7 @@ class TestWithoutAChangelog:
         assert read(bare, 1, ("b",)) == [1]
         assert oldest(bare, 1, ("b",), ("a",)) == 2
         with pytest.raises(OutOfReachError):
-            StateReader(bare.conn, bare.specs[0]).page(as_of=1)
+            StateReader(bare.conn, bare.specs[0]).page(at_txid=1)
 
     def test_a_version_that_a_revert_used_up_is_not_taken_for_a_new_key(self, bare):
         bare.run(views(("a", 1)))
@@ -399,10 +399,10 @@ class TestWithoutAChangelog:
         list(compact(conn, one, keep=NOTHING))  # the ledger is one for both
 
         with pytest.raises(OutOfReachError) as caught:
-            StateReader(conn, two).multi_get([("a",)], as_of=2)
+            StateReader(conn, two).multi_get([("a",)], at_txid=2)
 
         assert caught.value.oldest == 3
-        assert StateReader(conn, two).multi_get([("a",)], as_of=3).parsed()[0]["value"] == {"n": 1}
+        assert StateReader(conn, two).multi_get([("a",)], at_txid=3).parsed()[0]["value"] == {"n": 1}
 
     def test_a_transactional_row_has_nothing_from_before_it(self, new_feed, fresh):
         feed = new_feed(fresh(replace(BARE, kind="transactional")))
@@ -436,6 +436,8 @@ def test_reads_in_the_past_beside_compaction_are_right_or_refused(logged, connec
     for _ in compact(logged.conn, logged.specs[0], keep=NOTHING):
         for txid in (1, 4, 5):
             with suppress(OutOfReachError):
-                answers.append((txid, {answer["value"]["n"] for answer in reader.multi_get(keys, as_of=txid).parsed()}))
+                answers.append(
+                    (txid, {answer["value"]["n"] for answer in reader.multi_get(keys, at_txid=txid).parsed()})
+                )
 
     assert set(map(str, answers)) == {"(4, {4})", "(5, {5})"}
