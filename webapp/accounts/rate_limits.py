@@ -62,7 +62,8 @@ return {1, math.floor((burst * interval - full_at + now) / interval), 0, full_at
 class Verdict(NamedTuple):
     """limit: the size of the bucket in requests. remaining: how many are left now.
 
-    wait_seconds: until the next request is allowed; 0: now. reset_seconds: until the bucket is full. Both rounded up.
+    wait_seconds: until the next request is allowed; 0: now. reset_seconds: until the bucket is full. window_seconds: in
+    which an empty bucket fills. All rounded up.
     """
 
     is_allowed: bool
@@ -70,13 +71,14 @@ class Verdict(NamedTuple):
     remaining: int
     wait_seconds: int
     reset_seconds: int
+    window_seconds: int
 
     @property
     def headers(self) -> dict[str, str]:
+        """As draft-ietf-httpapi-ratelimit-headers-10 has them: quota and window, then what remains and until when."""
         return {
-            "RateLimit-Limit": str(self.limit),
-            "RateLimit-Remaining": str(self.remaining),
-            "RateLimit-Reset": str(self.reset_seconds),
+            "RateLimit-Policy": f'"requests";q={self.limit};w={self.window_seconds}',
+            "RateLimit": f'"requests";r={self.remaining};t={self.reset_seconds}',
         }
 
 
@@ -129,7 +131,8 @@ def taking(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> 
     if answer is None:
         return None
     is_allowed, remaining, wait, reset = answer
-    return Verdict(bool(is_allowed), size, remaining, _seconds(wait), _seconds(reset))
+    window = _seconds(size * _interval(rate))
+    return Verdict(bool(is_allowed), size, remaining, _seconds(wait), _seconds(reset), window)
 
 
 def run(script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:

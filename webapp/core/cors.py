@@ -18,8 +18,8 @@ ALLOWED_HEADERS = (
     "Last-Event-ID, X-Api-Key, X-Request-ID"
 )
 EXPOSED_HEADERS = (
-    "Content-Disposition, Deprecation, ETag, Idempotent-Replayed, Link, Location, RateLimit-Limit, "
-    "RateLimit-Remaining, RateLimit-Reset, Retry-After, Sunset, Tidegauge-Epoch, Tidegauge-Txid, X-Request-ID"
+    "Content-Disposition, Deprecation, ETag, Idempotent-Replayed, Link, Location, RateLimit, "
+    "RateLimit-Policy, Retry-After, Sunset, Tidegauge-Epoch, Tidegauge-Txid, X-Request-ID"
 )
 # How long a browser keeps the answer to a preflight.
 PREFLIGHT_SECONDS = 600

@@ -42,9 +42,9 @@ def test_a_key_beyond_its_rate_gets_a_429_with_retry_after(filled):
 def test_every_answer_has_what_is_left_of_the_limit(filled):
     answers = [client.get(STATES) for client in [client_with_key(rate=6, burst=2)] for _ in range(3)]
 
-    assert [answer.headers["RateLimit-Remaining"] for answer in answers] == ["1", "0", "0"]
-    assert {answer.headers["RateLimit-Limit"] for answer in answers} == {"2"}
-    assert answers[0].headers["RateLimit-Reset"] == "10"
+    assert answers[0].headers["RateLimit"] == '"requests";r=1;t=10'
+    assert [answer.headers["RateLimit"].split(";")[1] for answer in answers] == ["r=1", "r=0", "r=0"]
+    assert {answer.headers["RateLimit-Policy"] for answer in answers} == {'"requests";q=2;w=20'}
 
 
 def test_a_key_without_a_rate_has_that_of_the_settings(filled, settings):
@@ -60,7 +60,7 @@ def test_a_rate_of_0_is_no_limit(filled, settings):
     answer = [client.get(STATES) for client in [client_with_key(rate=0)] for _ in range(3)][-1]
 
     assert answer.status_code == 200
-    assert "RateLimit-Limit" not in answer.headers
+    assert "RateLimit" not in answer.headers
 
 
 def test_a_key_keeps_its_limit_when_it_is_rotated(filled):

@@ -16,7 +16,7 @@ from tidegauge.webapp.accounts import authentication
 from tidegauge.webapp.accounts.issuing import issue
 from tidegauge.webapp.accounts.services import create_api_key
 
-QUERY = "/api/v1/states/flights_by_carrier/query"
+LOOKUP = "/api/v1/states/flights_by_carrier/lookup"
 STREAM = "/events/states/flights_by_carrier"
 
 FETCH = """async ([url, token]) => {
@@ -26,7 +26,7 @@ FETCH = """async ([url, token]) => {
             headers: {"Authorization": `Bearer ${token}`, "Content-Type": "application/json"},
             body: JSON.stringify({keys: [["JFK", "C01"]]}),
         });
-        const left = answer.headers.get("RateLimit-Remaining");
+        const left = answer.headers.get("RateLimit");
         return [answer.status, (await answer.json()).results[0].status, answer.headers.has("ETag"), left !== null];
     } catch (error) { return [error.name]; }
 }"""
@@ -98,7 +98,7 @@ def servers(live_server, own_process, origin, settings) -> tuple[str, str]:
 def asked_by(page: Page, servers: tuple[str, str], token: str) -> tuple[object, object]:
     """What a page gets of either process."""
     web, events = servers
-    return page.evaluate(FETCH, [web + QUERY, token]), page.evaluate(SUBSCRIBE, f"{events}{STREAM}?token={token}")
+    return page.evaluate(FETCH, [web + LOOKUP, token]), page.evaluate(SUBSCRIBE, f"{events}{STREAM}?token={token}")
 
 
 def test_a_page_of_a_listed_origin_reads_and_follows(flights, chromium, origin, token, servers):
