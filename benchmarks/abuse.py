@@ -24,6 +24,7 @@ import psycopg
 
 from benchmarks.cases import Case, median_case
 from benchmarks.http_client import END_OF_HEADERS, Connection, post
+from benchmarks.latency import percentile
 from benchmarks.servers import database, redis_client
 from benchmarks.web import BODIES, LOOKUP, fill, lookup_body, migrate_and_make_key, served_by_granian, web_environ
 from tidegauge.pipelines.embedded.data_dir import LOOPBACK
@@ -59,11 +60,11 @@ def run(keys: int = KEYS, requests: int = REQUESTS, rounds: int = ROUNDS) -> Ite
                     time.sleep(SETTLE_SECONDS)
                     measured.setdefault(name, []).append(_seconds(port, honest, requests))
                 time.sleep(SETTLE_SECONDS)
-    quiet = [_percentile(times, 99) for times in measured["quiet"]]
+    quiet = [percentile(times, 99) for times in measured["quiet"]]
     for name, times in measured.items():
-        yield median_case(f"p50_{name}", [_percentile(each, 50) for each in times], "ms")
+        yield median_case(f"p50_{name}", [percentile(each, 50) for each in times], "ms")
         references = {} if name == "quiet" else {"quiet": quiet}
-        yield median_case(f"p99_{name}", [_percentile(each, 99) for each in times], "ms", references)
+        yield median_case(f"p99_{name}", [percentile(each, 99) for each in times], "ms", references)
 
 
 def _seconds(port: int, key: str, requests: int) -> list[float]:
@@ -80,10 +81,6 @@ def _seconds(port: int, key: str, requests: int) -> list[float]:
             raise RuntimeError(f"a lookup was not answered: {answer[:300]!r}")
     connection.socket.close()
     return taken
-
-
-def _percentile(values: list[float], percent: int) -> float:
-    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
 def _fill_visitors(conn: psycopg.Connection, keys: int) -> None:

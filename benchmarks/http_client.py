@@ -5,6 +5,7 @@ It uses plain sockets, because Python's HTTP clients take about as long for a re
 
 import selectors
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -27,9 +28,11 @@ class Connection:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._read = b""
+        self.sent_at = 0.0
 
     def send(self, request: bytes) -> None:
         self._read = b""
+        self.sent_at = time.perf_counter()
         self.socket.sendall(request)
 
     def receive(self) -> bytes | None:
@@ -57,28 +60,33 @@ def request_once(port: int, request: bytes) -> Response:
 
 def request_all(port: int, requests: Sequence[bytes], count: int, status: int, connections: int) -> int:
     """Send `count` requests, using `requests` in turn; return the count. Raises RuntimeError for another status."""
+    return len(durations(port, requests, count, status, connections))
+
+
+def durations(port: int, requests: Sequence[bytes], count: int, status: int, connections: int) -> list[float]:
+    """Send `count` requests as `request_all` does; return how many seconds each answer took."""
     expected = b"HTTP/1.1 %d " % status
-    turn = cycle(requests)
+    turn, taken = cycle(requests), []
     with selectors.DefaultSelector() as selector:
         for _ in range(min(connections, count)):
             connection = Connection(port)
             selector.register(connection.socket, selectors.EVENT_READ, connection)
             connection.send(next(turn))
-        sent, received = min(connections, count), 0
-        while received < count:
+        sent = min(connections, count)
+        while len(taken) < count:
             for key, _ in selector.select():
                 response = key.data.receive()
                 if response is None:
                     continue
                 if not response.startswith(expected):
                     raise RuntimeError(f"expected status {status}, got {response[:200]!r}")
-                received += 1
+                taken.append(time.perf_counter() - key.data.sent_at)
                 if sent < count:
                     key.data.send(next(turn))
                     sent += 1
         for key in list(selector.get_map().values()):
             key.data.socket.close()
-    return received
+    return taken
 
 
 def post(path: str, body: bytes, **headers: str) -> bytes:

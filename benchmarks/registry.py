@@ -19,6 +19,7 @@ from benchmarks import (
     freshness,
     generic,
     ingest,
+    latency,
     lookup,
     many_states,
     memory,
@@ -89,6 +90,7 @@ _MODULES = {
     "batch-cost": batch_cost,
     "freshness": freshness,
     "lookup": lookup,
+    "latency": latency,
     "abuse": abuse,
     "events": event_streams,
 }

@@ -68,14 +68,14 @@ def migrate_and_make_key(environ: Mapping[str, str]) -> str:
     return key.stdout.strip()
 
 
-def shops_asked(seed: int) -> list[str]:
+def shops_asked(seed: int, count: int = KEYS_PER_LOOKUP) -> list[str]:
     """Return the keys of one lookup."""
-    shops: list[str] = random.Random(seed).sample(batch(0).column("shop").to_pylist(), KEYS_PER_LOOKUP)
+    shops: list[str] = random.Random(seed).sample(batch(0).column("shop").to_pylist(), count)
     return shops
 
 
-def lookup_body(seed: int) -> bytes:
-    return json.dumps({"keys": [[shop] for shop in shops_asked(seed)]}).encode()
+def lookup_body(seed: int, count: int = KEYS_PER_LOOKUP) -> bytes:
+    return json.dumps({"keys": [[shop] for shop in shops_asked(seed, count)]}).encode()
 
 
 @contextmanager
