@@ -162,9 +162,9 @@ class AsyncState:
         steps = groups.groups(self._client._call(), self.name, by, wanted, order_by, limit)
         return await self._client._transport.run(steps)
 
-    async def history(self, key: Any, *, limit: int = 100, before: int | None = None) -> History:
-        """Return the committed versions of a key, newest first. before: only versions of earlier batches."""
-        return await self._client._transport.run(entries.history(self._client._call(), self.name, key, limit, before))
+    async def history(self, key: Any, *, limit: int = 100, cursor: str | None = None) -> History:
+        """Return the committed versions of a key, newest first. cursor: `next` of the page before."""
+        return await self._client._transport.run(entries.history(self._client._call(), self.name, key, limit, cursor))
 
     async def series(
         self,

@@ -91,13 +91,17 @@ class Version:
 
 @dataclass(frozen=True)
 class History:
-    """The committed versions of a key, newest first. complete: False if older ones are no longer available."""
+    """The committed versions of a key, newest first. complete: False if older ones are no longer available.
+
+    next: the cursor of the next page; None on the last page.
+    """
 
     key: Key
     versions: Sequence[Version]
     complete: bool
     epoch: str
     txid: int
+    next: str | None
 
     def __iter__(self) -> Iterator[Version]:
         return iter(self.versions)
@@ -132,15 +136,18 @@ def pages(
     return Pages(state, wanted.parameters() | more, most, page_size)
 
 
-def history(call: Call, state: str, key: Any, limit: int, before: int | None) -> Steps[History]:
+def history(call: Call, state: str, key: Any, limit: int, cursor: str | None) -> Steps[History]:
     asked = {"key": in_json(key_in_json(key)), "limit": str(limit)}
-    asked |= {} if before is None else {"before": str(before)}
+    asked |= {} if cursor is None else {"cursor": cursor}
     document, types = yield from read_of_state(call, state, "history", asked)
     versions = [
         Version(row["txid"], timestamp(row["at"]), row["status"], types.value(row["value"]))
         for row in document["versions"]
     ]
-    return History(types.key(document["key"]), versions, document["complete"], document["epoch"], document["txid"])
+    return History(
+        types.key(document["key"]), versions, document["complete"], document["epoch"], document["txid"],
+        document["next"],
+    )  # fmt: skip
 
 
 def read_of_state(call: Call, state: str, what: str, asked: Mapping[str, str | list[str]]) -> Steps[tuple[Any, Types]]:

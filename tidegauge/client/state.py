@@ -161,9 +161,9 @@ class State:
         steps = groups.groups(self._client._call(), self.name, by, wanted, order_by, limit)
         return self._client._transport.run(steps)
 
-    def history(self, key: Any, *, limit: int = 100, before: int | None = None) -> History:
-        """Return the committed versions of a key, newest first. before: only versions of earlier batches."""
-        return self._client._transport.run(entries.history(self._client._call(), self.name, key, limit, before))
+    def history(self, key: Any, *, limit: int = 100, cursor: str | None = None) -> History:
+        """Return the committed versions of a key, newest first. cursor: `next` of the page before."""
+        return self._client._transport.run(entries.history(self._client._call(), self.name, key, limit, cursor))
 
     def series(
         self,

@@ -123,6 +123,7 @@ class HistorySerializer(BatchOfAnswer):
     key = KeyParts()
     complete = serializers.BooleanField(help_text="false where older versions are out of reach")
     versions = VersionSerializer(many=True, help_text="the newest first")
+    next = serializers.CharField(allow_null=True, help_text="the cursor of the next page; null on the last one")
 
 
 @extend_schema_serializer(component_name="KeySeries")

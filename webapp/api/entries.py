@@ -1,4 +1,4 @@
-"""Entries of one state in pages, and the history of one key.
+"""Entries of one state in pages.
 
 In key order each page shows the batch that is committed at that time: a key is on one page only, and later pages show
 what was committed meanwhile. Sorted by a measure that would repeat or skip keys, because values change; so all pages
@@ -274,30 +274,6 @@ def _gone(state: str, txid: int) -> PagesGoneError:
         f"state {state!r}: batch {txid}, which these pages show, is no longer available; start again without a cursor, "
         "or keep a changelog of the state, which keeps its batches available"
     )
-
-
-def history(name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, Any]:
-    """Return the versions of one key, from the changelog or the row itself. asked: what `HistoryParameters` read.
-
-    Raises ParseError, UnknownStateError, KeyShapeError, OutsideError.
-    """
-    return read(lambda conn: _history(conn, name, asked, scope))
-
-
-def _history(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scope: KeyScope) -> dict[str, Any]:
-    reader = readers.reader(conn, name)
-    typed = checked_key(reader.spec, asked.get("key", ""), scope)
-    snapshot = reader.history(typed, limit=asked["limit"], before=asked.get("before"))
-    return {
-        "state": name,
-        "epoch": snapshot.epoch,
-        "txid": snapshot.txid,
-        "batch_time": snapshot.batch_time,
-        "isolation": reader.isolation,
-        "key": list(typed),
-        "complete": snapshot.complete,
-        "versions": orjson.Fragment(snapshot.results),
-    }
 
 
 def checked_key(spec: StateSpec, key: list[Any] | str, scope: KeyScope) -> Key:

@@ -50,6 +50,7 @@ KEYS = (
     "is one column, its bare value will do. Timestamps, dates and uuids are text; a timestamp needs its offset"
 )
 AT_TXID = "Answer as after this batch, its number; the newest committed one if absent"
+CURSOR = "`next` of the page before. It contains all parameters; only `limit` may differ"
 FORMAT = "The format, in place of that in the header `Accept`, which links do not have; CSV if neither says one"
 AT_TIME = "Answer as after the last batch whose time is not after this one, instead of `at_txid`"
 MEASURES = "Names of the measures to answer, separated by commas; all if absent"
@@ -239,6 +240,7 @@ def parameters_of(kind: type[RequestSerializer] | None) -> Iterable[str]:
 
 class ListParameters(RequestSerializer):
     limit = NumberParameter(1, MAX_LIST, default=50, help_text="At most so many, the newest ones")
+    cursor = TextParameter(help_text=CURSOR)
 
 
 class RunsParameters(ListParameters):
@@ -278,7 +280,7 @@ class EntriesParameters(RangeParameters):
         help_text="The name of a measure, smallest first; with `-` before it largest first; key order if absent"
     )
     limit = NumberParameter(1, MAX_ENTRIES, required=False, help_text="At most so many entries; 50 if absent")
-    cursor = TextParameter(help_text="`next` of the page before. It contains all parameters; only `limit` may differ")
+    cursor = TextParameter(help_text=CURSOR)
 
 
 class GroupsParameters(RangeParameters):
@@ -330,7 +332,7 @@ class HistoryParameters(RequestSerializer):
         "where there is none"
     )
     limit = NumberParameter(1, MAX_VERSIONS, default=100, help_text="At most so many versions, the newest ones")
-    before = NumberParameter(0, LARGEST_TXID, required=False, help_text="Only versions before this batch")
+    cursor = TextParameter(help_text="`next` of the page before, sent with the same key")
 
 
 class SeriesParameters(RequestSerializer):

@@ -60,9 +60,9 @@ class BatchDetail:
     offsets: Any
 
 
-def newest_batches(pipeline: str, limit: int = 50) -> list[BatchSummary]:
-    """Return the newest batches of a pipeline, the open one first."""
-    rows = fetch(BATCHES, {"name": pipeline, "limit": limit})
+def newest_batches(pipeline: str, limit: int = 50, before: int | None = None) -> list[BatchSummary]:
+    """Return the newest batches of a pipeline, the open one first, or those older than `before`."""
+    rows = fetch(BATCHES, {"name": pipeline, "limit": limit, "before": before})
     if not rows and pipeline not in pipeline_names():
         raise UnknownPipelineError.among(pipeline, pipeline_names())
     return [BatchSummary(**row) for row in rows]
@@ -71,7 +71,7 @@ def newest_batches(pipeline: str, limit: int = 50) -> list[BatchSummary]:
 def recent_batches(limit: int = 50) -> dict[str, list[BatchSummary]]:
     """Return the newest batches of every pipeline that has any, by its name."""
     found = defaultdict(list)
-    for row in fetch(BATCHES, {"name": None, "limit": limit}):
+    for row in fetch(BATCHES, {"name": None, "limit": limit, "before": None}):
         found[row["pipeline"]].append(BatchSummary(**row))
     return dict(found)
 
@@ -82,14 +82,6 @@ def recent_rates(pipelines: Sequence[str], limit: int) -> dict[str, list[BatchRa
     for row in fetch(RATES, {"names": list(pipelines), "limit": limit}):
         found[row["pipeline"]].append(BatchRate(row["committed_at"], row["rows_per_second"]))
     return dict(found)
-
-
-def batch_page(pipeline: PipelineStatus, *, before: int | None, limit: int) -> list[BatchSummary]:
-    """Return the newest batches, or those older than `before`, the newest first."""
-    chosen = Batch.objects.filter(pipeline=pipeline.name)
-    if before is not None:
-        chosen = chosen.filter(txid__lt=before)
-    return [_summary(batch, pipeline) for batch in chosen.order_by("-txid")[:limit]]
 
 
 def batch_detail(pipeline: PipelineStatus, txid: int) -> BatchDetail | None:
@@ -119,7 +111,8 @@ SELECT b.pipeline, b.txid, b.attempt, CASE WHEN b.txid <= p.committed_txid THEN 
        coalesce(b.tasks, '{}') AS tasks, b.watermark, b.metrics, b.epoch
 FROM tidegauge.pipeline p
 CROSS JOIN LATERAL (
-    SELECT * FROM tidegauge.batch b WHERE b.pipeline = p.name ORDER BY b.txid DESC LIMIT %(limit)s
+    SELECT * FROM tidegauge.batch b WHERE b.pipeline = p.name AND b.txid < coalesce(%(before)s, 9223372036854775807)
+    ORDER BY b.txid DESC LIMIT %(limit)s
 ) b
 WHERE (%(name)s::text IS NULL OR p.name = %(name)s) AND p.reprocesses IS NULL
 ORDER BY b.pipeline, b.txid DESC

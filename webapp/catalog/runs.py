@@ -1,6 +1,7 @@
 """Reads maintenance runs."""
 
 from collections.abc import Collection
+from typing import Any
 
 from tidegauge.state_backends.errors import TidegaugeError
 from tidegauge.webapp.catalog.models import MaintenanceRun
@@ -19,18 +20,16 @@ class UnknownRunError(TidegaugeError):
 
 
 def runs(
-    *, state: str = "", kind: str = "", status: str = "", limit: int = 50, states: Collection[str] = ()
+    *, before: int | None, limit: int, states: Collection[str] | None = None, **narrowed: str
 ) -> list[MaintenanceRun]:
-    """Return the newest runs; an empty argument does not filter. states: only runs of these; empty: of all."""
-    wanted = {"state": state, "kind": kind, "status": status, "state__in": states}
-    return list(MaintenanceRun.objects.filter(**{name: word for name, word in wanted.items() if word})[:limit])
+    """Return the newest runs, or those older than the run `before`.
 
-
-def page(*, before: int | None, limit: int, states: Collection[str] | None = None) -> list[MaintenanceRun]:
-    """Return the newest runs, or those older than the run `before`. states: only runs of these; None: of all."""
-    wanted = MaintenanceRun.objects.all() if before is None else MaintenanceRun.objects.filter(id__lt=before)
-    wanted = wanted if states is None else wanted.filter(state__in=states)
-    return list(wanted.order_by("-id")[:limit])
+    states: only runs of these; None: of all. narrowed: the state, the kind or the status of all; empty text: any.
+    """
+    wanted: dict[str, Any] = {name: word for name, word in narrowed.items() if word}
+    wanted |= {} if before is None else {"id__lt": before}
+    wanted |= {} if states is None else {"state__in": states}
+    return list(MaintenanceRun.objects.filter(**wanted).order_by("-id")[:limit])
 
 
 def unfinished() -> list[MaintenanceRun]:

@@ -79,11 +79,11 @@ class Visible:
             self.scope.prefix_of(readers.read(lambda conn: readers.reader(conn, state)).spec)
         return self._of_pipeline(found)
 
-    def batches(self, pipeline: str, limit: int) -> list[BatchSummary]:
-        """Return the newest batches. Raises UnknownPipelineError."""
+    def batches(self, pipeline: str, limit: int, before: int | None = None) -> list[BatchSummary]:
+        """Return the newest batches, or those older than `before`. Raises UnknownPipelineError."""
         if self.names is not None:
             self.pipeline(pipeline)
-        return self.of_batches(newest_batches(pipeline, limit))
+        return self.of_batches(newest_batches(pipeline, limit, before))
 
     def series(self, pipeline: str, asked: TimeRange) -> PipelineSeries:
         """Return what a pipeline did over time. Raises UnknownPipelineError."""
@@ -101,9 +101,7 @@ class Visible:
 
     def runs(self, **wanted: Any) -> list[MaintenanceRun]:
         """Return the newest maintenance runs. wanted: the arguments of runs.runs."""
-        if self.names == frozenset():
-            return []
-        return [self.of_run(run) for run in runs.runs(**wanted, states=self.names or ())]
+        return [self.of_run(run) for run in runs.runs(**wanted, states=self.names)]
 
     def run(self, run_id: int) -> MaintenanceRun:
         """Raises UnknownRunError, also for a run of a state that is not visible."""

@@ -292,9 +292,12 @@ class TestHistory:
         filled.commit({("JFK", "C01"): 1})
 
         _, first = self.history(api, key='["JFK", "C01"]', limit=1)
-        _, second = self.history(api, key='["JFK", "C01"]', limit=1, before=first["versions"][-1]["txid"])
+        _, second = self.history(api, key='["JFK", "C01"]', limit=1, cursor=first["next"])
+        _, third = self.history(api, key='["JFK", "C01"]', limit=1, cursor=second["next"])
+        of_another_key, _ = self.history(api, key='["JFK", "C02"]', cursor=first["next"])
 
         assert [document["versions"][0]["txid"] for document in (first, second)] == [3, 1]
+        assert (third["versions"], third["next"], of_another_key) == ([], None, 400)
 
     def test_a_state_without_a_key_needs_none(self, filled, api):
         _, document = self.history(api, "totals")
@@ -308,7 +311,7 @@ class TestHistory:
             ({"key": "JFK"}, "expected 2 parts (origin, carrier), got 1"),
             ({"key": "[1, 2]"}, "origin must be text, got 1"),
             ({"key": '["a", "b"]', "limit": 0}, "limit must be a number"),
-            ({"key": '["a", "b"]', "before": "now"}, "before must be a number"),
+            ({"key": '["a", "b"]', "cursor": "now"}, "cursor is not one of this server"),
         ],
     )
     def test_an_invalid_parameter_is_a_400_that_says_why(self, filled, api, parameters, why):

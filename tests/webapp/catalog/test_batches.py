@@ -5,8 +5,7 @@ import pytest
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.state_backends.ledger.batch import record_metrics
-from tidegauge.webapp.catalog import queries
-from tidegauge.webapp.catalog.batches import BatchRate, batch_page, newest_batches, recent_batches, recent_rates
+from tidegauge.webapp.catalog.batches import BatchRate, newest_batches, recent_batches, recent_rates
 from tidegauge.webapp.catalog.dead_letters import newest_dead_letters
 
 BAD_LINE = DeadLetter("/input/2013-01-01.jsonl", '{"origin": "JFK"', "not JSON", line_number=7)
@@ -72,8 +71,9 @@ def test_an_unknown_pipeline_is_not_an_empty_one(flights, query):
         query("fligths")
 
 
-def test_a_page_of_older_batches_summarizes_a_batch_as_the_newest_ones_do(filled):
+def test_older_batches_are_those_before_one(filled):
     filled.commit({("JFK", "C00"): 5}, late=7, dropped=2)
     filled.open({("JFK", "C00"): 5})
 
-    assert batch_page(queries.pipeline("flights"), before=None, limit=50) == newest_batches("flights")
+    assert newest_batches("flights", 2, 4) == newest_batches("flights")[1:3]
+    assert newest_batches("flights", 2, 1) == []

@@ -105,7 +105,9 @@ def test_a_history_has_the_newest_version_first(client):
         (1, "found", 100),
     ]
     assert (history.key, history.complete, history.txid) == (("EWR", "C00"), True, 2)
-    assert [version.txid for version in client.state("flights_by_carrier").history(("EWR", "C00"), before=2)] == [1]
+    state = client.state("flights_by_carrier")
+    newest = state.history(("EWR", "C00"), limit=1)
+    assert [version.txid for version in state.history(("EWR", "C00"), cursor=newest.next)] == [1]
 
 
 def test_states_pipelines_and_batches_are_listed(client):

@@ -5,8 +5,10 @@ from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.permissions import STEER_PIPELINES, key_scope
-from tidegauge.webapp.api.api_view import ApiView, requester, visible_to
-from tidegauge.webapp.api.calls import call, listed
+from tidegauge.webapp.api.api_view import ApiView, link_to_next, requester, visible_to
+from tidegauge.webapp.api.calls import call, listed, page_of
+from tidegauge.webapp.api.list_cursor import ListQuery
+from tidegauge.webapp.api.openapi import NEXT
 from tidegauge.webapp.api.requests import ListParameters, SeriesParameters, read_range
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.catalog.documents import (
@@ -65,16 +67,19 @@ class PipelineView(ApiView):
 class BatchesView(ApiView):
     parameters = {"GET": ListParameters}
 
-    @call("list_batches", "pipelines", listed("batches", BatchSerializer), "The batches.")
+    @call("list_batches", "pipelines", page_of("batches", BatchSerializer), "A page.", headers=[NEXT])
     def get(self, request: Request, name: str) -> Response:
-        """List the batches of a pipeline, newest first.
+        """List the batches of a pipeline, newest first, in pages.
 
         The committed ones, and the one that is being written: how many seconds each took, how many rows it read and how
-        many keys it wrote.
+        many keys it wrote. Send `next` of a page as `cursor` to get the following one; it is null on the last page.
         """
         asked = ListParameters.read(request.query_params.dict())
-        found = visible_to(request).batches(name, asked["limit"])
-        return Response({"batches": BatchSerializer(found, many=True).data})
+        query, limit = ListQuery.read(f"batches of {name}", asked), asked["limit"]
+        found = visible_to(request).batches(name, limit + 1, query.before)
+        batches, cursor = query.page(found, limit, lambda batch: batch.txid)
+        document = {"batches": BatchSerializer(batches, many=True).data, "next": cursor}
+        return Response(document, headers=link_to_next(request, cursor))
 
 
 class PipelineSeriesView(ApiView):

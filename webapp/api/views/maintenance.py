@@ -9,9 +9,10 @@ from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.permissions import api_key, key_scope
-from tidegauge.webapp.api.api_view import ApiView, requester, visible_to
-from tidegauge.webapp.api.calls import call, listed
-from tidegauge.webapp.api.openapi import IDEMPOTENCY_KEY, LOCATION, REPLAYED
+from tidegauge.webapp.api.api_view import ApiView, link_to_next, requester, visible_to
+from tidegauge.webapp.api.calls import call, page_of
+from tidegauge.webapp.api.list_cursor import ListQuery
+from tidegauge.webapp.api.openapi import IDEMPOTENCY_KEY, LOCATION, NEXT, REPLAYED
 from tidegauge.webapp.api.rendering import digest
 from tidegauge.webapp.api.requests import RunsParameters
 from tidegauge.webapp.catalog.documents import RunSerializer
@@ -73,14 +74,19 @@ class ExpiryView(StateMaintenanceView):
 class RunsView(ApiView):
     parameters = {"GET": RunsParameters}
 
-    @call("list_runs", "maintenance", listed("runs", RunSerializer), "The runs.")
+    @call("list_runs", "maintenance", page_of("runs", RunSerializer), "A page.", headers=[NEXT])
     def get(self, request: Request) -> Response:
-        """List the maintenance runs, newest first.
+        """List the maintenance runs, newest first, in pages.
 
         Those that were requested, and those of the schedule. Finished ones are deleted after $TIDEGAUGE_KEEP_DAYS days.
+        Send `next` of a page as `cursor` to get the following one; it is null on the last page.
         """
         asked = RunsParameters.read(request.query_params.dict())
-        return Response({"runs": RunSerializer(visible_to(request).runs(**asked), many=True).data})
+        query, limit = ListQuery.read("runs", asked, ("state", "kind", "status")), asked["limit"]
+        found = visible_to(request).runs(before=query.before, limit=limit + 1, **query.narrowed)
+        runs, cursor = query.page(found, limit, lambda run: run.pk)
+        document = {"runs": RunSerializer(runs, many=True).data, "next": cursor}
+        return Response(document, headers=link_to_next(request, cursor))
 
 
 class RunView(ApiView):

@@ -14,9 +14,10 @@ from tidegauge.webapp.accounts.permissions import key_scope
 from tidegauge.webapp.api.answers import EntriesSerializer, GroupsSerializer, HistorySerializer, KeySeriesSerializer
 from tidegauge.webapp.api.api_view import ApiView, FileView, link_to_next
 from tidegauge.webapp.api.calls import call
-from tidegauge.webapp.api.entries import history, page
+from tidegauge.webapp.api.entries import page
 from tidegauge.webapp.api.export import FORMATS, stream
 from tidegauge.webapp.api.groups import groups
+from tidegauge.webapp.api.history import history
 from tidegauge.webapp.api.openapi import NEXT, NOT_YET, answer_header
 from tidegauge.webapp.api.requests import (
     EntriesParameters,
@@ -119,17 +120,19 @@ class ExportView(FileView):
 class HistoryView(ApiView):
     parameters = {"GET": HistoryParameters}
 
-    @call("get_history", "states", HistorySerializer, "The versions.")
+    @call("get_history", "states", HistorySerializer, "A page.", headers=[NEXT])
     def get(self, request: Request, name: str) -> Response:
-        """List the versions of a key, newest first.
+        """List the versions of a key, newest first, in pages.
 
         Each value that the key has had, with the batch that wrote it and the time of that batch, as far back as the
         state's changelog is kept; of a state without a changelog the last one or two. `complete` is false if there were
-        older ones. For the next page send the last `txid` of this one as `before`.
+        older ones. Send `next` of a page as `cursor`, with the same key, to get the following one; it is null on the
+        last page.
         """
         scope = key_scope(request)
         scope.check_state(name)
-        return Response(history(name, HistoryParameters.read(request.query_params.dict()), scope))
+        document, cursor = history(name, HistoryParameters.read(request.query_params.dict()), scope)
+        return Response(document, headers=link_to_next(request, cursor))
 
 
 class KeySeriesView(ApiView):

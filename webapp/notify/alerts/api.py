@@ -1,38 +1,32 @@
 """Alerts in the API: those that rules have found and reported, newest first, in pages."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from django.core import signing
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.permissions import key_scope
 from tidegauge.webapp.api.api_view import ApiView, link_to_next
-from tidegauge.webapp.api.calls import answered, call
-from tidegauge.webapp.api.entries import MALFORMED, InvalidCursorError, check_same_request
-from tidegauge.webapp.api.fields import ChoiceParameter, NumberParameter, TextParameter
+from tidegauge.webapp.api.calls import answered, call, page_of
+from tidegauge.webapp.api.fields import ChoiceParameter, TextParameter
+from tidegauge.webapp.api.list_cursor import ListQuery
 from tidegauge.webapp.api.openapi import NEXT
-from tidegauge.webapp.api.requests import MAX_LIST, RequestSerializer
+from tidegauge.webapp.api.requests import ListParameters
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.alerts.figures import ABOVE_LIMIT, LIMITS
 from tidegauge.webapp.notify.alerts.models import Alert
 from tidegauge.webapp.notify.alerts.rules import CHOICES
 from tidegauge.webapp.notify.alerts.visible import alert_document, visible_alerts
 
-DEFAULT_LIMIT = 50
 STATUSES = ["open", Alert.OVER]
-SIGNER = signing.Signer(salt="tidegauge.webapp.notify.alerts.api", sep=".")
+NARROWING = ("pipeline", "state", "status")
 
 
-class AlertsParameters(RequestSerializer):
+class AlertsParameters(ListParameters):
     pipeline = TextParameter(help_text="Alerts of this pipeline and its states; of all if absent")
     state = TextParameter(help_text="Alerts of this state; of all if absent")
     status = ChoiceParameter(STATUSES, help_text="Alerts that are open, or over; both if absent")
-    limit = NumberParameter(1, MAX_LIST, required=False, help_text=f"At most this many; {DEFAULT_LIMIT} if absent")
-    cursor = TextParameter(help_text="`next` of the page before. It contains all parameters; only `limit` may differ")
 
 
 class AlertSerializer(serializers.Serializer):
@@ -52,11 +46,6 @@ class AlertSerializer(serializers.Serializer):
     until = serializers.DateTimeField(allow_null=True, help_text="when it was over; null while it is open")
 
 
-class AlertsSerializer(serializers.Serializer):
-    alerts = AlertSerializer(many=True)
-    next = serializers.CharField(allow_null=True, help_text="the cursor of the next page; null on the last one")
-
-
 EXAMPLE = {
     "id": 17,
     "status": "open",
@@ -71,43 +60,18 @@ EXAMPLE = {
 }
 
 
-@dataclass(frozen=True)
-class AlertsQuery:
-    """Empty: all. before: the last alert of the page before; None: the first page. A cursor is this, as signed text."""
-
-    pipeline: str = ""
-    state: str = ""
-    status: str = ""
-    before: int | None = None
-
-    @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> "AlertsQuery":
-        """asked: what `AlertsParameters` read. Raises InvalidCursorError."""
-        given = {name: asked[name] for name in ("pipeline", "state", "status") if name in asked}
-        if "cursor" not in asked:
-            return cls(**given)
-        try:
-            kept = SIGNER.unsign_object(asked["cursor"])
-        except signing.BadSignature:
-            raise InvalidCursorError(MALFORMED) from None
-        check_same_request(kept, given)
-        return cls(**kept)
-
-    def after(self, alert: Alert) -> str:
-        """Return the cursor of the page after this alert."""
-        return SIGNER.sign_object(asdict(self) | {"before": alert.pk})
-
-    def conditions(self) -> dict[str, Any]:
-        wanted: dict[str, Any] = {"pipeline": self.pipeline, "state": self.state, "pk__lt": self.before}
-        wanted = {name: value for name, value in wanted.items() if value}
-        return wanted | ({"ended_at__isnull": self.status == "open"} if self.status else {})
+def conditions(query: ListQuery) -> dict[str, Any]:
+    narrowed = dict(query.narrowed)
+    status = narrowed.pop("status", "")
+    wanted = {name: value for name, value in (narrowed | {"pk__lt": query.before}).items() if value}
+    return wanted | ({"ended_at__isnull": status == "open"} if status else {})
 
 
 class AlertsView(ApiView):
     parameters = {"GET": AlertsParameters}
 
     @call(
-        "list_alerts", "pipelines", AlertsSerializer, "A page.", headers=[NEXT],
+        "list_alerts", "pipelines", page_of("alerts", AlertSerializer), "A page.", headers=[NEXT],
         examples=[answered("one alert", {"alerts": [EXAMPLE], "next": None})],
     )  # fmt: skip
     def get(self, request: Request) -> Response:
@@ -119,9 +83,9 @@ class AlertsView(ApiView):
         last page.
         """
         asked = AlertsParameters.read(request.query_params.dict())
-        query, visible = AlertsQuery.of(asked), Visible(key_scope(request))
-        limit = asked.get("limit", DEFAULT_LIMIT)
-        found = list(visible_alerts(visible).filter(**query.conditions())[: limit + 1])
-        cursor = query.after(found[limit - 1]) if len(found) > limit else None
-        document = {"alerts": [alert_document(alert, visible) for alert in found[:limit]], "next": cursor}
+        query, visible = ListQuery.read("alerts", asked, NARROWING), Visible(key_scope(request))
+        limit = asked["limit"]
+        found = list(visible_alerts(visible).filter(**conditions(query))[: limit + 1])
+        alerts, cursor = query.page(found, limit, lambda alert: alert.pk)
+        document = {"alerts": [alert_document(alert, visible) for alert in alerts], "next": cursor}
         return Response(document, headers=link_to_next(request, cursor))

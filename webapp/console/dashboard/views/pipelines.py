@@ -14,7 +14,6 @@ from tidegauge.webapp.catalog import queries, replicas
 from tidegauge.webapp.catalog.batches import (
     BatchSummary,
     batch_detail,
-    batch_page,
     recent_rates,
 )
 from tidegauge.webapp.catalog.dead_letters import newest_dead_letters
@@ -143,7 +142,7 @@ def _request(request: HttpRequest, service: Callable[..., None], name: str) -> H
 @pipeline_page
 def batches(request, pipeline, version):
     before = whole_number(request.GET.get("before", ""))
-    found = of_request(request).of_batches(batch_page(pipeline, before=before, limit=PAGE_BATCHES + 1))
+    found = of_request(request).batches(pipeline.name, PAGE_BATCHES + 1, before)
     shown = found[:PAGE_BATCHES]
     context = {
         "pipeline": pipeline,

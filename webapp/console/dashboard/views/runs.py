@@ -54,7 +54,7 @@ MAINTAIN = "states.add_maintenancerun"
 def maintenance(request):
     before = whole_number(request.GET.get("before", ""))
     visible = of_request(request)
-    found = [visible.of_run(run) for run in runs.page(before=before, limit=PAGE_RUNS + 1, states=visible.names)]
+    found = visible.runs(before=before, limit=PAGE_RUNS + 1)
     active = [visible.of_run(run) for run in runs.unfinished() if visible.sees(run.state_id)]
     schedule = scheduled()
     has_worker = any(member.role == "worker" and member.healthy for member in queries.members())
