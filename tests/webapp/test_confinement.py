@@ -124,6 +124,7 @@ READS = [
     "/keys?key=[7]",
     "/keys?key=[7]&min_txid=1000000&wait_ms=1",
     "/keys?key=7",
+    "/openapi",
 ]
 LOOKUPS = [{}, {"at_txid": 1}, {"epoch": "another"}, {"min_txid": 1_000_000, "wait_ms": 1}]
 

@@ -27,6 +27,7 @@ urlpatterns = [
     path("pipelines/<name:name>/dead-letters/replay", replay.ReplayView.as_view(), name="dead_letter_replay"),
     path("states", catalog.StatesView.as_view(), name="states"),
     path("states/<name:name>", catalog.StateView.as_view(), name="state"),
+    path("states/<name:name>/openapi", catalog.StateSchemaView.as_view(), name="state_schema"),
     path("states/<name:name>/keys", lookups.KeyView.as_view(), name="key"),
     path("states/<name:name>/entries", ranges.EntriesView.as_view(), name="entries"),
     path("states/<name:name>/groups", ranges.GroupsView.as_view(), name="groups"),

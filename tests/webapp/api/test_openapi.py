@@ -9,6 +9,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from tidegauge.state_backends import BACKENDS
 from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.api import general_openapi
 from tidegauge.webapp.api.views import reference as reference_views
 from tidegauge.webapp.events.subscriptions import PARAMETERS
 
@@ -102,7 +103,7 @@ def test_a_format_that_is_asked_for_counts_beside_an_accept_of_anything(client, 
 
 @pytest.mark.parametrize("path", ["/api/schema", "/api/docs"])
 def test_strangers_make_a_process_build_it_once_however_many_ask_at_once(db, monkeypatch, path):
-    reference_views._document.cache_clear()
+    general_openapi.document.cache_clear()
     reference_views._rendered.cache_clear()
     reference_views._page.cache_clear()
     built = []

@@ -1,32 +1,15 @@
 """The OpenAPI document of one saved query: its address, its parameters, and what its reads answer."""
 
 from collections.abc import Mapping
-from datetime import date, datetime
-from decimal import Decimal
-from typing import Any
-from uuid import UUID
+from datetime import datetime
 
 from tidegauge.state_backends import StateSpec
-from tidegauge.state_backends.spec.types import SqlType, type_of
 from tidegauge.webapp.api.problems import CODES, MEDIA_TYPE
 from tidegauge.webapp.api.saved_queries.definition import Definition, Read
 from tidegauge.webapp.api.saved_queries.models import SavedQuery
 from tidegauge.webapp.api.saved_queries.parameters import MOST_VALUES, Parameter, as_json
+from tidegauge.webapp.api.typed_schemas import FORMATS, Schema, key_of, nullable, object_of, value_of
 
-Schema = dict[str, Any]
-
-NOT_FINITE: Schema = {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}
-FORMATS: Mapping[type, Schema] = {
-    str: {"type": "string"},
-    int: {"type": "integer", "format": "int64"},
-    float: {"type": "number", "format": "double"},
-    Decimal: {"type": "number"},
-    bool: {"type": "boolean"},
-    datetime: {"type": "string", "format": "date-time"},
-    date: {"type": "string", "format": "date"},
-    UUID: {"type": "string", "format": "uuid"},
-    bytes: {"type": "string"},
-}
 BATCH: Schema = {
     "epoch": {"type": "string", "description": "the ledger's incarnation; batches of two have nothing in common"},
     "txid": {"type": "integer", "format": "int64", "description": "the batch that everything here belongs to"},
@@ -130,56 +113,23 @@ def _result(definition: Definition, answers: list[str]) -> Schema:
         "maxItems": len(answers),
         "description": f"one per read, in this order: {', '.join(read.state for read in definition.reads)}",
     }
-    return _object({"query": {"type": "string"}, "version": {"type": "integer"}, **BATCH, "answers": listed})
+    return object_of({"query": {"type": "string"}, "version": {"type": "integer"}, **BATCH, "answers": listed})
 
 
 def _answer(read: Read, spec: StateSpec, definition: Definition) -> Schema:
     state = {"type": "string", "enum": [read.state]}
     common: Schema = {"state": state, "isolation": {"type": "string", "enum": ["committed", "uncommitted"]}}
-    value = _value(read, spec)
+    value = value_of(spec, list(spec.measures) if read.measures is None else read.measures)
     if read.keys is None:
-        entry = _object(
-            {"key": _key(spec), "value": value, "txid": _nullable(TXID), "updated_at": _nullable(FORMATS[datetime])}
+        entry = object_of(
+            {"key": key_of(spec), "value": value, "txid": nullable(TXID), "updated_at": nullable(FORMATS[datetime])}
         )
         page: Schema = {"complete": {"type": "boolean"}, "entries": {"type": "array", "items": entry}}
-        paged: Schema = {"next": _nullable({"type": "string"})} if definition.is_paged else {}
-        return _object(common | page | paged)
+        paged: Schema = {"next": nullable({"type": "string"})} if definition.is_paged else {}
+        return object_of(common | page | paged)
     if read.combine:
         counts = {name: {"type": "integer"} for name in ("keys", "missing", "expired")}
-        return _object(common | {"combined": _object({**counts, "value": value})})
+        return object_of(common | {"combined": object_of({**counts, "value": value})})
     status = {"type": "string", "enum": ["found", "missing", "expired"]}
-    result = _object({"key": _key(spec), "status": status, "value": _nullable(value)})
-    return _object(common | {"results": {"type": "array", "items": result}})
-
-
-def _key(spec: StateSpec) -> Schema:
-    parts = ", ".join(f"{name} ({sql_type})" for name, sql_type in spec.key.items())
-    columns = [_finite_or_text(FORMATS[type_of(sql_type).python]) for sql_type in spec.key.values()]
-    items: Schema = {"prefixItems": columns} if columns else {"items": {}}
-    return {"type": "array", **items, "minItems": len(columns), "maxItems": len(columns), "description": parts}
-
-
-def _value(read: Read, spec: StateSpec) -> Schema:
-    if not spec.measures:
-        return {"description": "any JSON value"}
-    names = spec.measures if read.measures is None else read.measures
-    return _object({name: _measure(type_of(spec.measures[name].result_type)) for name in names})
-
-
-def _measure(sql_type: SqlType) -> Schema:
-    known = FORMATS.get(sql_type.python)
-    return {} if known is None else _nullable(_finite_or_text(known))
-
-
-def _finite_or_text(schema: Schema) -> Schema:
-    return {"oneOf": [schema, NOT_FINITE]} if schema["type"] == "number" else schema
-
-
-def _nullable(schema: Schema) -> Schema:
-    if "oneOf" in schema:
-        return {"oneOf": [*schema["oneOf"], {"type": "null"}]}
-    return {**schema, "type": [schema["type"], "null"]} if "type" in schema else schema  # any value may be null
-
-
-def _object(properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
+    result = object_of({"key": key_of(spec), "status": status, "value": nullable(value)})
+    return object_of(common | {"results": {"type": "array", "items": result}})

@@ -1,16 +1,19 @@
 """What exists and how it is doing: states, pipelines and their batches; pausing and resuming a pipeline."""
 
+from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.permissions import STEER_PIPELINES, key_scope
+from tidegauge.webapp.api import general_openapi, state_openapi
 from tidegauge.webapp.api.api_view import ApiView, link_to_next, requester, visible_to
 from tidegauge.webapp.api.calls import call, listed, page_of
+from tidegauge.webapp.api.general_openapi import BUILDING, variant
 from tidegauge.webapp.api.list_cursor import ListQuery
 from tidegauge.webapp.api.openapi import NEXT
 from tidegauge.webapp.api.requests import ListParameters, SeriesParameters, read_range
-from tidegauge.webapp.catalog import queries
+from tidegauge.webapp.catalog import queries, readers
 from tidegauge.webapp.catalog.documents import (
     BatchSerializer,
     PipelineSerializer,
@@ -41,6 +44,23 @@ class StateView(ApiView):
         entries live, and the batch that lookups show now.
         """
         return Response(StateSerializer(visible_to(request).state(name)).data)
+
+
+class StateSchemaView(ApiView):
+    @call("get_state_openapi", "states", OpenApiTypes.OBJECT, "An OpenAPI document.")
+    def get(self, request: Request, name: str) -> Response:
+        """Describe the calls of a state in OpenAPI.
+
+        OpenAPI 3.1 for this state only, from which clients can be generated: its keys with the types of its key
+        columns, and its values with its measures.
+        """
+        scope = key_scope(request)
+        scope.check_state(name)
+        spec = readers.read(lambda conn: readers.reader(conn, name).spec)
+        scope.prefix_of(spec)  # a state whose keys the caller cannot see does not exist for it
+        with BUILDING:
+            general = general_openapi.document(variant())
+        return Response(state_openapi.document(general, spec))
 
 
 class PipelinesView(ApiView):

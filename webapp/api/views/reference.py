@@ -7,31 +7,22 @@ must not be able to spend that.
 import gzip
 from dataclasses import dataclass
 from functools import lru_cache
-from threading import Lock
-from typing import Any
 
-from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.cache import patch_vary_headers
 from django.utils.timezone import now
-from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.request import Request
 
-from tidegauge.state_backends import BACKENDS
+from tidegauge.webapp.api import general_openapi
 from tidegauge.webapp.api.api_view import AllowedMethods
+from tidegauge.webapp.api.general_openapi import BUILDING, Variant, variant
 from tidegauge.webapp.api.reference import reference
 from tidegauge.webapp.api.rendering import digest, is_known, not_modified
-
-# Held while something is built, because drf-spectacular is not thread-safe, and one build is enough for all who wait.
-_BUILDING = Lock()
-
-# What the documents depend on: the backends that are registered, and where the events process is.
-Variant = tuple[tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
@@ -43,26 +34,16 @@ class StoredAnswer:
     etag: str
 
 
-def variant() -> Variant:
-    return tuple(BACKENDS), settings.TIDEGAUGE_EVENTS_URL
-
-
-@lru_cache(maxsize=2)
-def _document(of: Variant) -> dict[str, Any]:
-    found: dict[str, Any] = SchemaGenerator().get_schema(public=True)
-    return found
-
-
 @lru_cache(maxsize=4)
 def _rendered(of: Variant, as_json: bool) -> StoredAnswer:
-    body = (OpenApiJsonRenderer if as_json else OpenApiYamlRenderer)().render(_document(of))
+    body = (OpenApiJsonRenderer if as_json else OpenApiYamlRenderer)().render(general_openapi.document(of))
     return StoredAnswer(body, gzip.compress(body), f'"{digest(body)}"')
 
 
 # By address, because the page has it in examples; ALLOWED_HOSTS may allow any.
 @lru_cache(maxsize=16)
 def _page(of: Variant, url: str, signed_in: bool) -> str:
-    shown = {"reference": reference(_document(of), url), "signed_in": signed_in}
+    shown = {"reference": reference(general_openapi.document(of), url), "signed_in": signed_in}
     return render_to_string("dashboard/reference_body.html", shown)
 
 
@@ -73,7 +54,7 @@ class SchemaView(AllowedMethods, SpectacularAPIView):
 
     def get(self, request: Request) -> HttpResponse:
         renderer = request.accepted_renderer
-        with _BUILDING:
+        with BUILDING:
             stored = _rendered(variant(), renderer.format == "json")
         if is_known(stored.etag, request):
             return not_modified(stored.etag)
@@ -96,7 +77,7 @@ class DocsView(AllowedMethods):
 
     def get(self, request: Request) -> HttpResponse:
         url, signed_in = request.build_absolute_uri("/").rstrip("/"), request.user.is_authenticated
-        with _BUILDING:
+        with BUILDING:
             body = _page(variant(), url, signed_in)
         return render(
             request._request, "dashboard/reference.html", {"body": body, "layout": "dashboard/base.html", "now": now()}
