@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
+import orjson
 from django.conf import settings
 from django.http import QueryDict
 from rest_framework import serializers
@@ -232,6 +233,27 @@ def parameters_in(query: QueryDict) -> dict[str, Any]:
     """Return the parameters of an address: the last value of each, but all values of `where`."""
     repeated = {"where": query.getlist("where")} if "where" in query else {}
     return query.dict() | repeated
+
+
+def parameters_in_body(body: Any) -> dict[str, Any]:
+    """Return the members of a body as `parameters_in` returns those of an address. Raises ParseError."""
+    if not isinstance(body, dict):
+        raise ParseError('the body must be an object with the parameters as members, such as {"where": ["flights>9"]}')
+    return {name: _as_in_address(name, value) for name, value in body.items()}
+
+
+def _as_in_address(name: str, value: Any) -> Any:
+    if isinstance(value, str) and name != "where":
+        return value
+    if type(value) is int:
+        return str(value)
+    if isinstance(value, list):
+        if name not in ("where", "measures", "by"):
+            return orjson.dumps(value).decode()
+        if all(isinstance(each, str) for each in value):
+            return value if name == "where" else ",".join(value)
+    expected = "a list of texts" if name in ("where", "measures", "by") else "text, a whole number or a list"
+    raise ParseError(f"{name[:40]} must be {expected}")
 
 
 def parameters_of(kind: type[RequestSerializer] | None) -> Iterable[str]:

@@ -27,6 +27,8 @@ STATUS_THREADS = 2
 # Parameters with which entries and groups read more rows than they return, and the start of such entries' cursors.
 SEARCHED = frozenset({"search", "order_by", "where", "by"})
 SEARCH_CURSOR = "search."
+# Calls that take such parameters in their body, which has not been read when the pool is chosen.
+SEARCHED_BY_POST = ("/entries", "/groups")
 # The same for a state's pages in the dashboard.
 SEARCHED_ON_PAGES = frozenset({"q", "order", "where", "group"})
 # The data of a state's charts by time: it always folds a range of rows.
@@ -120,6 +122,8 @@ def pool_of(environ: Mapping[str, Any]) -> str:
         return "searches" if path.startswith("/states/") and reads_more else "pages"
     if path.endswith("/export"):
         return "exports"
+    if environ["REQUEST_METHOD"] == "POST" and path.endswith(SEARCHED_BY_POST):
+        return "searches"
     saved = RUN_OF_SAVED_QUERY.fullmatch(path)
     if saved is not None:
         return "lookups" if saved[1] in _quick_queries else "searches"

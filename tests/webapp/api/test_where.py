@@ -2,10 +2,12 @@
 
 import csv
 import io
+import json
 from urllib.parse import quote, urlencode
 
 import pytest
 
+from tests.webapp.api.checked_client import CheckedClient
 from tests.webapp.api.states import add_state
 from tests.webapp.api.test_entries import keys_of
 from tidegauge.state_backends import Max, StateSpec, TopK
@@ -139,3 +141,64 @@ class TestRefusals:
 
     def test_a_nul_character_is_refused(self, filled, api):
         assert api.ask("GET", f"{PATH}/entries?where=carrier%3D%00").status_code == 400
+
+
+class TestByPost:
+    """Conditions that are too long for an address."""
+
+    def test_it_answers_what_the_address_does(self, lasting, api):
+        where = ["flights>90", 'carrier in ["C01", "C02"]']
+        cases = [
+            (
+                "entries",
+                {"where": where, "prefix": ["JFK"], "limit": 1, "measures": ["flights"], "order_by": "-flights"},
+            ),
+            ("groups", {"where": where, "by": ["origin"], "at_txid": 1}),
+        ]
+        for path, body in cases:
+            parts = {"prefix": '["JFK"]', "measures": "flights", "by": "origin"}
+            address = urlencode({name: parts.get(name, value) for name, value in body.items()}, doseq=True)
+
+            by_post = api.ask("POST", f"{PATH}/{path}", body).json()
+
+            assert by_post == api.ask("GET", f"{PATH}/{path}?{address}").json()
+
+    def test_a_list_that_no_address_holds_is_answered(self, lasting, api):
+        carriers = json.dumps([f"{number:060}" for number in range(999)] + ["C01"])
+        body = {"where": [f"carrier in {carriers}"] * 2, "limit": 1, "measures": ["flights"]}
+        assert len(carriers) * 2 > 100_000
+
+        first = api.ask("POST", f"{PATH}/entries", body).json()
+        second = api.ask("POST", f"{PATH}/entries", {"cursor": first["next"]}).json()
+
+        assert [entry["key"] for page in (first, second) for entry in page["entries"]] == [
+            ["EWR", "C01"],
+            ["JFK", "C01"],
+        ]
+
+    @pytest.mark.parametrize(
+        ("body", "why"),
+        [
+            ([], "the body must be an object with the parameters as members"),
+            ({"wher": []}, "unknown parameter 'wher'; there are at_time, at_txid, cursor"),
+            ({"where": "flights>1"}, "where must be a list of texts"),
+            ({"where": [1]}, "where must be a list of texts"),
+            ({"measures": [1]}, "measures must be a list of texts"),
+            ({"limit": True}, "limit must be text, a whole number or a list"),
+            ({"limit": 0}, "limit must be a number from 1 to 1000"),
+            ({"prefix": {}}, "prefix must be text, a whole number or a list"),
+            ({"cursor": "x"}, "cursor is not one of this server"),
+        ],
+    )
+    def test_what_is_wrong_is_refused_by_name(self, lasting, api, body, why):
+        response = api.ask("POST", f"{PATH}/entries", body)
+
+        assert response.status_code == 400
+        assert why in response.json()["detail"]
+
+    def test_it_is_confined_as_the_address_is(self, lasting):
+        confined = CheckedClient(create_api_key("of JFK", ["read"], key_prefix=["JFK"])[1])
+
+        assert confined.ask("POST", f"{PATH}/entries", {"prefix": ["EWR"]}).status_code == 403
+        found = confined.ask("POST", f"{PATH}/entries", {"limit": 500}).json()["entries"]
+        assert {entry["key"][0] for entry in found} == {"JFK"}

@@ -101,6 +101,8 @@ def test_threads_give_way_sooner_while_an_export_computes():
         (environ("/api/v1/states/s/entries", "search="), "lookups"),
         (environ("/api/v1/states/s/entries", "cursor=%73earch.WyJzIl0.x"), "searches"),
         (environ("/api/v1/states/s/entries", "cursor=WyJzIl0.x"), "lookups"),
+        (environ("/api/v1/states/s/entries", method="POST"), "searches"),
+        (environ("/api/v1/states/s/groups", method="POST"), "searches"),
         (environ("/api/v1/states/s/export"), "exports"),
         (environ("/api/v1/states/s/export", "format=arrow&where=n>1"), "exports"),
         (environ("/states/s/"), "pages"),

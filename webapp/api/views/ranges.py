@@ -14,7 +14,7 @@ from tidegauge.webapp.accounts.permissions import key_scope
 from tidegauge.webapp.api.answers import EntriesSerializer, GroupsSerializer, HistorySerializer, KeySeriesSerializer
 from tidegauge.webapp.api.api_view import ApiView, FileView, link_to_next
 from tidegauge.webapp.api.calls import call
-from tidegauge.webapp.api.entries import page
+from tidegauge.webapp.api.entries import EntriesPage, page
 from tidegauge.webapp.api.export import FORMATS, stream
 from tidegauge.webapp.api.groups import groups
 from tidegauge.webapp.api.history import history
@@ -25,7 +25,10 @@ from tidegauge.webapp.api.requests import (
     GroupsParameters,
     HistoryParameters,
     KeySeriesParameters,
+    check_parameters,
     parameters_in,
+    parameters_in_body,
+    parameters_of,
     read_range,
 )
 from tidegauge.webapp.api.series import key_series
@@ -63,13 +66,30 @@ class EntriesView(ApiView):
         again without `cursor`. A page with `where` or `search` looks at 50,000 keys at most, so it may have fewer
         entries than `limit`, or none, and still a `next`. To read a whole range at once, use `export`.
         """
+        found = self._page(request, name, parameters_in(request.query_params))
+        return Response(found.document, headers=link_to_next(request, found.next))
+
+    @call(
+        "filter_entries", "states", EntriesSerializer, "A page.", 409, 410, body=EntriesParameters,
+        is_conditional=False, instead={409: NOT_YET},
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> HttpResponseBase:
+        """List entries of a state, by conditions in the body.
+
+        What `GET /states/{name}/entries` does, for conditions that are too long for an address: its parameters are the
+        members of the body. Send `next` of a page as the member `cursor`.
+        """
+        asked = parameters_in_body(request.data)
+        check_parameters(asked, parameters_of(EntriesParameters))
+        return Response(self._page(request, name, asked).document)
+
+    def _page(self, request: Request, name: str, parameters: dict[str, Any]) -> EntriesPage:
         scope = key_scope(request)
         scope.check_state(name)
-        asked = EntriesParameters.read(parameters_in(request.query_params))
+        asked = EntriesParameters.read(parameters)
         is_search = not SEARCHED.isdisjoint(asked) or asked.get("cursor", "").startswith(SEARCH_CURSOR)
         with SEARCHES.held(client_of(request)) if is_search else nullcontext():
-            found = page(name, asked, scope)
-        return Response(found.document, headers=link_to_next(request, found.next))
+            return page(name, asked, scope)
 
 
 class GroupsView(ApiView):
@@ -86,9 +106,26 @@ class GroupsView(ApiView):
         All of the range is read, so it may have 50,000 keys (`TIDEGAUGE_GROUP_MAX_KEYS`), and a tenth of that if a
         measure is folded outside the database, as sketches are; beyond, the answer is a 400, `range_too_large`.
         """
+        return self._groups(request, name, parameters_in(request.query_params))
+
+    @call(
+        "filter_groups", "states", GroupsSerializer, "The groups.", 409, 410, body=GroupsParameters,
+        is_conditional=False, instead={409: NOT_YET},
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> Response:
+        """Fold entries of a state by key columns, by conditions in the body.
+
+        What `GET /states/{name}/groups` does, for conditions that are too long for an address: its parameters are the
+        members of the body.
+        """
+        asked = parameters_in_body(request.data)
+        check_parameters(asked, parameters_of(GroupsParameters))
+        return self._groups(request, name, asked)
+
+    def _groups(self, request: Request, name: str, parameters: dict[str, Any]) -> Response:
         scope = key_scope(request)
         scope.check_state(name)
-        asked = GroupsParameters.read(parameters_in(request.query_params))
+        asked = GroupsParameters.read(parameters)
         with SEARCHES.held(client_of(request)):
             return Response(groups(name, asked, scope))
 
