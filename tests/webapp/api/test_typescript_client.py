@@ -62,7 +62,7 @@ def test_several_states_are_looked_up(ran):
     assert ran.got["states"] == [1, 0]
 
 
-def test_a_key_is_a_path(ran):
+def test_one_key_is_read(ran):
     assert ran.got["oneKey"] == {"key": ["JFK", "C01"], "value": {"flights": 99}}
 
 

@@ -62,7 +62,7 @@ function advice(problem: Problem): string {
 
 async function problems() {
   const wrong = await lookUpState({ path, body: { keys: [["JFK", "C01"], ["JFK"]] } });
-  const absent = await getKey({ path: { ...path, key: "JFK/ZZ" } });
+  const absent = await getKey({ path, query: { key: '["JFK", "ZZ"]' } });
   return [wrong, absent].map(({ error, response }) => error && [response?.status, advice(error)]);
 }
 

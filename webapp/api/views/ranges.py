@@ -134,7 +134,7 @@ class ExportView(FileView):
     formats = tuple(FORMATS)
     parameters = {"GET": ExportParameters}
 
-    @call("export", "states", None, "The file.", 409, 410, 501, headers=EXPORT_HEADERS, instead={409: NOT_YET})
+    @call("export_entries", "states", None, "The file.", 409, 410, 501, headers=EXPORT_HEADERS, instead={409: NOT_YET})
     def get(self, request: Request, name: str) -> HttpResponseBase:
         """Export entries of a state as a file.
 
