@@ -335,22 +335,26 @@ def lookup_fault(
 
 def test_histories(model, clients):
     wrong = []
-    for before, limit, confined in product((None, 0, 1, 2, 3, 9, 2**63 - 1), (None, 1), (False, True)):
+    for limit, confined in product((None, 1, 2), (False, True)):
         key = min(model.versions[COMMITTED])
-        asked = {"key": json.dumps(as_json(key))} | ({} if before is None else {"before": str(before)})
-        path = f"/api/v1/states/{model.name}/history?{urlencode(asked | ({'limit': '1'} if limit else {}))}"
-        response = clients[confined].get(path)
-        if response.status_code != 200:
-            fault = refusal(model, response, None, confined)
-        else:
-            shown = [version["value"]["views"] for version in response.json()["versions"]]
-            past = [
-                version[key]["views"] for version in model.versions[1 : COMMITTED + 1 if before is None else before]
-            ]
-            expected = sorted(set(past), reverse=True)[:limit]
-            complete = response.json()["complete"]
-            fault = "" if shown == expected or (not complete and shown == expected[: len(shown)]) else f"{shown}"
+        asked = {"key": json.dumps(as_json(key))} | ({} if limit is None else {"limit": str(limit)})
+        path = f"/api/v1/states/{model.name}/history?{urlencode(asked)}"
+        fault = history_fault(model, clients[confined], path, key, confined)
         if fault:
             wrong.append((path, confined, fault))
 
     assert wrong == []
+
+
+def history_fault(model: Model, client: Any, path: str, key: Any, confined: bool) -> str:
+    shown: list[int] = []
+    document = {"next": "", "complete": True}
+    while document["next"] is not None:
+        response = client.get(f"{path}&cursor={document['next']}" if document["next"] else path)
+        if response.status_code != 200:
+            return refusal(model, response, None, confined)
+        document = response.json()
+        shown += [version["value"]["views"] for version in document["versions"]]
+    expected = sorted({version[key]["views"] for version in model.versions[1 : COMMITTED + 1]}, reverse=True)
+    is_right = shown == expected or (not document["complete"] and shown == expected[: len(shown)])
+    return "" if is_right else f"{shown}"
