@@ -59,7 +59,7 @@ class SavedQueriesView(ApiView):
 
     @call(
         "list_saved_queries",
-        "saved-queries",
+        "saved queries",
         listed("saved_queries", SavedQuerySerializer, "SavedQueryList"),
         "The queries.",
     )
@@ -81,7 +81,7 @@ class SavedQueryView(ApiView):
         """Each query has parameters of its own, which `_run` checks."""
 
     @call(
-        "$operation", "saved-queries", SavedAnswerSerializer, "The answers.", 409, 410, headers=[VALUES], instead=GONE
+        "$operation", "saved queries", SavedAnswerSerializer, "The answers.", 409, 410, headers=[VALUES], instead=GONE
     )
     def get(self, request: Request, name: str, version: int | None = None) -> Response:
         """Run $which of a saved query.
@@ -103,7 +103,7 @@ class SavedQuerySchemaView(ApiView):
     which = "a saved query"
     operation = "get_saved_query_openapi"
 
-    @call("$operation", "saved-queries", OpenApiTypes.OBJECT, "An OpenAPI document.", 410, instead=GONE)
+    @call("$operation", "saved queries", OpenApiTypes.OBJECT, "An OpenAPI document.", 410, instead=GONE)
     def get(self, request: Request, name: str, version: int | None = None) -> Response:
         """Describe $which in OpenAPI.
 

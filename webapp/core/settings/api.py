@@ -38,7 +38,7 @@ SPECTACULAR_SETTINGS = {
     "TAGS": [
         {"name": "states", "description": "States, and their values: lookups, pages, files, histories"},
         {
-            "name": "saved-queries",
+            "name": "saved queries",
             "description": "Saved queries: reads that an administrator has published under a name",
         },
         {"name": "pipelines", "description": "The pipelines that feed states: their status and batches"},
