@@ -254,7 +254,7 @@ class TestSearches:
 
         assert refused.status_code == 429
         assert api.get(f"{path}?{following}").status_code == 200
-        assert pool_of({"PATH_INFO": path, "QUERY_STRING": following}) == "searches"
+        assert pool_of({"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": following}) == "searches"
 
     def test_a_range_that_is_too_large_is_not_sorted(self, settings, filled, api):
         path = "/api/v1/states/flights_by_carrier/entries"
@@ -272,7 +272,7 @@ class TestSearches:
         path = "/api/v1/states/flights_by_carrier/entries"
         following = f"cursor={api.get(f'{path}?limit=1').json()['next']}"
 
-        assert pool_of({"PATH_INFO": path, "QUERY_STRING": following}) == "lookups"
+        assert pool_of({"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": following}) == "lookups"
 
     def test_one_looks_at_a_limited_number_of_keys(self, large, keys, web_process):
         cursor, looked, pages = "", [], 0

@@ -201,7 +201,8 @@ class TestAccess:
         monkeypatch.setattr(pools, "_quick_queries", set())
         published("top")
         published("share", {"reads": [SHARE["reads"][0]]})
-        environs = [{"PATH_INFO": f"/api/v1/saved-queries/{name}", "QUERY_STRING": ""} for name in ("top", "share")]
+        asked = {"REQUEST_METHOD": "GET", "QUERY_STRING": ""}
+        environs = [asked | {"PATH_INFO": f"/api/v1/saved-queries/{name}"} for name in ("top", "share")]
 
         assert [pools.pool_of(environ) for environ in environs] == ["searches", "searches"]
         api.ask("GET", "/saved-queries/top?origin=JFK")
