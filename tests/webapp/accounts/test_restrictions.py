@@ -72,7 +72,7 @@ class TestScopes:
 
         assert scope_of(ada).states == {NO_STATE}
         assert client.get("/api/v1/states").json() == {"states": []}
-        assert client.get("/api/v1/maintenance").json() == {"runs": []}
+        assert client.get("/api/v1/maintenance").json() == {"runs": [], "next": None}
 
     def test_superusers_are_not_restricted(self, ada):
         in_group(ada, states=[CARRIER])
