@@ -26,7 +26,7 @@ def test_it_starts_without_django_settings_and_lists_the_benchmarks():
         "merge, generic, redis, bulk, scaling, pipelines, states, memory, ingest, batch-cost, freshness, lookup, "
         "latency, abuse, events" in listed
     )
-    assert "number of keys, of the largest state, of bulk, scaling" in listed
+    assert "number of keys, of the largest state; used by bulk, scaling" in listed
 
 
 def test_an_unknown_name_is_refused_before_anything_is_measured():
