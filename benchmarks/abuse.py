@@ -22,9 +22,8 @@ from itertools import cycle
 
 import psycopg
 
-from benchmarks.cases import Case, median_case
-from benchmarks.http_client import END_OF_HEADERS, Connection, post
-from benchmarks.latency import percentile
+from benchmarks.cases import Case, median_case, percentile
+from benchmarks.http_client import END_OF_HEADERS, Connection, get, post
 from benchmarks.servers import database, redis_client
 from benchmarks.web import BODIES, LOOKUP, fill, lookup_body, migrate_and_make_key, served_by_granian, web_environ
 from tidegauge.pipelines.embedded.data_dir import LOOPBACK
@@ -131,7 +130,7 @@ def _silent(port: int, key: str) -> Iterator[None]:
 
 @contextmanager
 def _slow_exports(port: int, key: str) -> Iterator[None]:
-    with _sockets(port, _get(f"/api/v1/states/{VISITORS.name}/export?format=csv", key), 32) as clients:
+    with _sockets(port, get(f"/api/v1/states/{VISITORS.name}/export?format=csv", key), 32) as clients:
         yield from _meanwhile(lambda: _read_slowly(clients))
 
 
@@ -144,7 +143,7 @@ def _waits(port: int, key: str) -> Iterator[None]:
 @contextmanager
 def _searches(port: int, key: str) -> Iterator[None]:
     path = f"/api/v1/states/{VISITORS.name}/entries?search=zzz"
-    yield from _again_and_again(port, [_get(path, key)] * 40)
+    yield from _again_and_again(port, [get(path, key)] * 40)
 
 
 @contextmanager
@@ -162,7 +161,7 @@ def _random_keys(port: int, key: str) -> Iterator[None]:
 
 @contextmanager
 def _descriptions(port: int, key: str) -> Iterator[None]:
-    yield from _again_and_again(port, [_get("/api/docs"), _get("/api/schema")])
+    yield from _again_and_again(port, [get("/api/docs"), get("/api/schema")])
 
 
 @contextmanager
@@ -188,11 +187,6 @@ _ABUSES: Mapping[str, Abuse] = {
     "2_readers_of_the_description": _descriptions,
     "16_wrong_passwords": _wrong_passwords,
 }
-
-
-def _get(path: str, key: str = "") -> bytes:
-    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{authorization}\r\n".encode()
 
 
 def _meanwhile(step: Callable[[], None]) -> Iterator[None]:

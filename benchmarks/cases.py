@@ -96,6 +96,10 @@ def median_case(
     )
 
 
+def percentile(values: Sequence[float], percent: int) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+
+
 def quartiles(measured: Sequence[float]) -> tuple[float, float, float]:
     """Return the lower quartile, the median and the upper quartile; if there is one figure, it is all three."""
     if len(measured) == 1:

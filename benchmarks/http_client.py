@@ -89,6 +89,12 @@ def durations(port: int, requests: Sequence[bytes], count: int, status: int, con
     return taken
 
 
+def get(path: str, key: str = "") -> bytes:
+    """Return an encoded request. key: an API key; empty for none."""
+    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{authorization}\r\n".encode()
+
+
 def post(path: str, body: bytes, **headers: str) -> bytes:
     """Return an encoded request; `_` in a header's name becomes `-`."""
     lines = [

@@ -4,12 +4,12 @@ Each client sends its next request when it has the answer to the last one, so th
 clients. A web process of two workers answers them; clients, process and database share the machine.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from urllib.parse import quote
 
-from benchmarks.cases import Case, median_case
-from benchmarks.http_client import durations, post, request_once
+from benchmarks.cases import Case, median_case, percentile
+from benchmarks.http_client import durations, get, post, request_once
 from benchmarks.servers import database, redis_client
 from benchmarks.web import (
     BODIES,
@@ -48,10 +48,6 @@ def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterator[Case]:
             yield from _cases(clients, {name: each[1:] for name, each in measured.items()})
 
 
-def percentile(values: Sequence[float], percent: int) -> float:
-    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
-
-
 def _cases(clients: int, measured: Mapping[str, list[list[float]]]) -> Iterator[Case]:
     for percent in (50, 99):
         in_ms = {name: [1_000 * percentile(each, percent) for each in times] for name, times in measured.items()}
@@ -74,10 +70,6 @@ def _calls(port: int, key: str) -> dict[str, tuple[list[bytes], int]]:
     folds = [
         post(LOOKUP, lookup_body(seed).replace(b"{", b'{"combine": true, ', 1), **authorized) for seed in range(BODIES)
     ]
-    one = [_get(f"{STATE}/keys?key={quote(shops_asked(seed)[0])}", key) for seed in range(BODIES)]
-    pages = {f"entries_{limit}": ([_get(f"{STATE}/entries?limit={limit}", key)], 200) for limit in (50, 1_000)}
+    one = [get(f"{STATE}/keys?key={quote(shops_asked(seed)[0])}", key) for seed in range(BODIES)]
+    pages = {f"entries_{limit}": ([get(f"{STATE}/entries?limit={limit}", key)], 200) for limit in (50, 1_000)}
     return {"key": (one, 200), **lookups, "poll_304": (known, 304), "combine_100": (folds, 200), **pages}
-
-
-def _get(path: str, key: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n".encode()

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import psycopg
 
 from benchmarks.cases import ROUNDS, Case, Work, median_case, side_by_side
-from benchmarks.http_client import post, request_all, request_once
+from benchmarks.http_client import get, post, request_all, request_once
 from benchmarks.pgbench import Pgbench, pgbench_program
 from benchmarks.rows import SALES
 from benchmarks.servers import database, redis_client
@@ -118,5 +118,5 @@ def _server_time(port: int, requests: list[bytes], status: int) -> float:
 
 
 def _measured(port: int) -> dict[str, float]:
-    scrape = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    return {part: float(value) for part, value in SERVER_SECONDS.findall(request_once(port, scrape).body.decode())}
+    metrics = request_once(port, get("/metrics")).body.decode()
+    return {part: float(value) for part, value in SERVER_SECONDS.findall(metrics)}

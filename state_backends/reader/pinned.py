@@ -81,12 +81,12 @@ def pin(
     """
     if found := findings.recorded_finding(conn, state):
         raise FindingError(found, state)
+    if at_time is not None:
+        return _pinned(conn, state, txid_at(conn, state, at_time), is_now=False)
     row = conn.execute(COMMITTED, [state]).fetchone()
     if row is None:
         raise UnknownStateError(f"state {state!r} is not registered with any pipeline")
     (newest,) = row
-    if at_time is not None:
-        at_txid = txid_at(conn, state, at_time)
     if at_txid is not None and not 0 <= at_txid <= newest:
         raise NotCommittedError(state, at_txid, newest)
     return _pinned(conn, state, newest if at_txid is None else at_txid, is_now=at_txid is None)

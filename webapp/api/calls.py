@@ -22,7 +22,7 @@ from tidegauge.webapp.api.export import FORMATS
 from tidegauge.webapp.api.openapi import CONDITIONAL, OF_BODIES, UNCHANGED, problems
 from tidegauge.webapp.api.requests import RequestSerializer
 
-# Answers of a server, by operation; `@call` has those of lookups, which show more than one case.
+# Answers by operation; `@call` has those of lookups, which show more than one case, and of alerts.
 EXAMPLES: Mapping[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
 
 Method = TypeVar("Method", bound=Callable[..., Any])

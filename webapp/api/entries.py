@@ -26,7 +26,7 @@ from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.types import KEY_TYPES
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.fields import COMMITTED
-from tidegauge.webapp.api.lookups import read
+from tidegauge.webapp.api.lookups import batch_document, read
 from tidegauge.webapp.api.rendering import parse_json
 from tidegauge.webapp.api.requests import check_moment
 from tidegauge.webapp.catalog import readers
@@ -197,9 +197,7 @@ class EntriesPage:
     def document(self) -> dict[str, Any]:
         return {
             "state": self.state,
-            "epoch": self.snapshot.epoch,
-            "txid": self.snapshot.txid,
-            "batch_time": self.snapshot.batch_time,
+            **batch_document(self.snapshot),
             "isolation": self.isolation,
             "complete": self.snapshot.complete,
             "entries": orjson.Fragment(self.snapshot.results),

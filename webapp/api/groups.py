@@ -10,7 +10,7 @@ from django.conf import settings
 from tidegauge.state_backends import StateSpec
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.entries import EntriesQuery
-from tidegauge.webapp.api.lookups import read
+from tidegauge.webapp.api.lookups import batch_document, read
 from tidegauge.webapp.catalog import readers
 
 # A sketch of 4 KB takes ten times as long to send and to fold as a number.
@@ -51,9 +51,7 @@ def _groups(conn: psycopg.Connection, name: str, asked: Mapping[str, Any], scope
     )
     return {
         "state": name,
-        "epoch": snapshot.epoch,
-        "txid": snapshot.txid,
-        "batch_time": snapshot.batch_time,
+        **batch_document(snapshot),
         "isolation": reader.isolation,
         "by": [column for column in reader.spec.key if column in by],
         "complete": snapshot.complete,

@@ -9,7 +9,7 @@ import psycopg
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.entries import checked_key
 from tidegauge.webapp.api.list_cursor import ListQuery
-from tidegauge.webapp.api.lookups import read
+from tidegauge.webapp.api.lookups import batch_document, read
 from tidegauge.webapp.catalog import readers
 
 
@@ -33,9 +33,7 @@ def _history(
     cursor = query.after(versions[-1]["txid"]) if len(versions) == limit else None
     return {
         "state": name,
-        "epoch": snapshot.epoch,
-        "txid": snapshot.txid,
-        "batch_time": snapshot.batch_time,
+        **batch_document(snapshot),
         "isolation": reader.isolation,
         "key": list(typed),
         "complete": snapshot.complete,

@@ -1,6 +1,6 @@
 """Lookups: keys of one or several states, answered at one committed batch, and the ETags of the answers.
 
-PostgreSQL makes the JSON of the results, so a lookup is one lookup and no work per row here.
+PostgreSQL makes the JSON of the results, so a lookup is one query and no work per row here.
 
 Most ETags change only with the batch: one row of the ledger shows whether such a tag is still valid, without reading
 any key. This applies to states whose readers see whole batches of one database. The answer then depends on the batch
@@ -90,7 +90,7 @@ class Answer(NamedTuple):
 
     @property
     def batch(self) -> dict[str, Any]:
-        return {"epoch": self.snapshot.epoch, "txid": self.snapshot.txid, "batch_time": self.snapshot.batch_time}
+        return batch_document(self.snapshot)
 
     @property
     def _feeding(self) -> dict[str, Any]:
@@ -108,6 +108,11 @@ class Answer(NamedTuple):
         results = self.snapshot.results
         # A fold is a list of one result; the brackets are cut off.
         return {"combined": orjson.Fragment(results[1:-1])} if self.combined else {"results": orjson.Fragment(results)}
+
+
+def batch_document(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the members by which every answer names its batch."""
+    return {"epoch": snapshot.epoch, "txid": snapshot.txid, "batch_time": snapshot.batch_time}
 
 
 def look_up(lookup: Lookup, when: When, scope: KeyScope, known: Sequence[str] = ()) -> Answer | str:

@@ -53,18 +53,18 @@ class LoopView(APIView):
         """Return whether a request has a form that `on_loop` answers."""
         raise NotImplementedError
 
-    async def on_loop(self, request: WSGIRequest, database: Database, name: str, **place: str) -> HttpResponse:
+    async def on_loop(self, request: WSGIRequest, database: Database, name: str) -> HttpResponse:
         """Raises ForAThreadError, and what the handler of the request's method does."""
         raise NotImplementedError
 
-    async def answer_on_loop(self, request: Any, database: Database, name: str, **place: str) -> HttpResponse:
+    async def answer_on_loop(self, request: Any, database: Database, name: str) -> HttpResponse:
         """Admit a request and answer it, as `dispatch` does in a thread. Raises what `on_loop` does."""
         if not self.is_for_loop(request):
             raise ForAThreadError
-        self.setup(request, name=name, **place)
+        self.setup(request, name=name)
         self.headers = {"Allow": ", ".join(self.allowed_methods)}
         await self._admit_on_loop(request)
-        response = await self.on_loop(request, database, name, **place)
+        response = await self.on_loop(request, database, name)
         for name, value in self.headers.items():
             response.headers[name] = value
         return response

@@ -50,6 +50,10 @@ KEYS = (
     "each key a list of its parts in the order of the state's key columns, `[]` for a state without any; where there "
     "is one column, its bare value will do. Timestamps, dates and uuids are text; a timestamp needs its offset"
 )
+KEY = (
+    'The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed where there is '
+    "none"
+)
 AT_TXID = "Answer as after this batch, its number; the newest committed one if absent"
 CURSOR = "`next` of the page before. It contains all parameters; only `limit` may differ"
 FORMAT = "The format, in place of that in the header `Accept`, which links do not have; CSV if neither says one"
@@ -235,25 +239,33 @@ def parameters_in(query: QueryDict) -> dict[str, Any]:
     return query.dict() | repeated
 
 
-def parameters_in_body(body: Any) -> dict[str, Any]:
-    """Return the members of a body as `parameters_in` returns those of an address. Raises ParseError."""
+# Parameters that are lists of names or conditions.
+LISTS_OF_TEXT = ("where", "measures", "by")
+
+
+def parameters_in_body(kind: type[RequestSerializer], body: Any) -> dict[str, Any]:
+    """Return the members of a body as `parameters_in` returns those of an address.
+
+    Raises UnknownParameterError for one that `kind` does not have, and ParseError.
+    """
     if not isinstance(body, dict):
         raise ParseError('the body must be an object with the parameters as members, such as {"where": ["flights>9"]}')
+    check_parameters(body, parameters_of(kind))
     return {name: _as_in_address(name, value) for name, value in body.items()}
 
 
 def _as_in_address(name: str, value: Any) -> Any:
+    if name in LISTS_OF_TEXT and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return value if name == "where" else ",".join(value)
     if isinstance(value, str) and name != "where":
         return value
+    if name in LISTS_OF_TEXT:
+        raise ParseError(f"{name} must be a list of texts")
     if type(value) is int:
         return str(value)
     if isinstance(value, list):
-        if name not in ("where", "measures", "by"):
-            return orjson.dumps(value).decode()
-        if all(isinstance(each, str) for each in value):
-            return value if name == "where" else ",".join(value)
-    expected = "a list of texts" if name in ("where", "measures", "by") else "text, a whole number or a list"
-    raise ParseError(f"{name[:40]} must be {expected}")
+        return orjson.dumps(value).decode()
+    raise ParseError(f"{name} must be text, a whole number or a list")
 
 
 def parameters_of(kind: type[RequestSerializer] | None) -> Iterable[str]:
@@ -324,10 +336,7 @@ class ExportParameters(RangeParameters):
 class KeyParameters(RequestSerializer):
     """A lookup of one key: the key, and the other members of the body of a bulk lookup."""
 
-    key = KeyPartsParameter(
-        help_text='The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed '
-        "where there is none"
-    )
+    key = KeyPartsParameter(help_text=KEY)
     measures = NamesParameter(help_text=MEASURES)
     at_txid = NumberParameter(0, LARGEST_TXID, required=False, help_text=AT_TXID)
     at_time = TimeParameter(help_text=AT_TIME)
@@ -349,10 +358,7 @@ def read_one(state: str, key: Any, asked: Mapping[str, Any]) -> tuple[Lookup, Wh
 
 
 class HistoryParameters(RequestSerializer):
-    key = KeyPartsParameter(
-        help_text='The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed '
-        "where there is none"
-    )
+    key = KeyPartsParameter(help_text=KEY)
     limit = NumberParameter(1, MAX_VERSIONS, default=100, help_text="At most so many versions, the newest ones")
     cursor = TextParameter(help_text="`next` of the page before, sent with the same key")
 
@@ -368,10 +374,7 @@ class SeriesParameters(RequestSerializer):
 
 
 class KeySeriesParameters(SeriesParameters):
-    key = KeyPartsParameter(
-        help_text='The key as a JSON list, `["JFK", "AA"]`; where there is one key column, its bare value. Not needed '
-        "where there is none"
-    )
+    key = KeyPartsParameter(help_text=KEY)
     measures = NamesParameter(help_text=MEASURES)
 
 

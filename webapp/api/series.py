@@ -13,7 +13,7 @@ from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.entries import checked_key
-from tidegauge.webapp.api.lookups import read
+from tidegauge.webapp.api.lookups import batch_document, read
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.documents import range_document, times_of
 from tidegauge.webapp.catalog.series import TimeRange
@@ -37,9 +37,7 @@ def _key_series(
     snapshot, columns = series_of(reader, key, measures, span)
     own = {
         "state": name,
-        "epoch": snapshot.epoch,
-        "txid": snapshot.txid,
-        "batch_time": snapshot.batch_time,
+        **batch_document(snapshot),
         "isolation": reader.isolation,
         "key": list(key),
     }

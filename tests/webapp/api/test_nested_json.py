@@ -25,7 +25,7 @@ def test_in_a_lookup(filled, api, deep, body):
 
 
 def test_in_a_lookup_of_several_states(filled, api, deep):
-    body = '{"lookups": [{"state": "flights_by_carrier", "keys": [%s]}]}' % deep  # noqa: UP031
+    body = '{"lookups": [{"state": "flights_by_carrier", "keys": [' + deep + "]}]}"
 
     assert "nested over 254 levels deep" in refusal(api.ask("POST", "/lookup", body.encode()))
 

@@ -60,7 +60,7 @@ def test_answers_are_what_it_says(filled, api, method, path, body):
 
     call = found["paths"][f"/api/v1{STATE}{path.partition('?')[0]}"][method.lower()]
     schema = call["responses"]["200"]["content"]["application/json"]["schema"] | {"components": found["components"]}
-    Draft202012Validator(schema).validate(answer)
+    assert list(Draft202012Validator(schema).iter_errors(answer)) == []
 
 
 def test_types_that_another_state_has_do_not_fit(filled, api):

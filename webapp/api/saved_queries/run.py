@@ -11,7 +11,7 @@ from tidegauge.state_backends.reader.multi_state import until_one_batch
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.entries import EntriesPage, EntriesQuery, InvalidCursorError, PageCursor, read_page
 from tidegauge.webapp.api.fields import check_number_of_keys
-from tidegauge.webapp.api.lookups import Answer, answer_together, batch_of, read
+from tidegauge.webapp.api.lookups import Answer, answer_together, batch_document, batch_of, read
 from tidegauge.webapp.api.requests import Lookup, When
 from tidegauge.webapp.api.saved_queries.definition import Definition, Read
 from tidegauge.webapp.api.saved_queries.models import SavedQuery
@@ -70,7 +70,7 @@ def _run(
     return {
         "query": query.name,
         "version": query.version,
-        **_batch(_snapshot(answers[0])),
+        **batch_document(_snapshot(answers[0])),
         "answers": [_document(answer, is_paged=definition.is_paged) for answer in answers],
     }
 
@@ -115,10 +115,6 @@ def _page(
 
 def _snapshot(answer: Answer | EntriesPage) -> Snapshot:
     return answer.snapshot
-
-
-def _batch(snapshot: Snapshot) -> dict[str, Any]:
-    return {"epoch": snapshot.epoch, "txid": snapshot.txid, "batch_time": snapshot.batch_time}
 
 
 def _document(answer: Answer | EntriesPage, *, is_paged: bool) -> dict[str, Any]:

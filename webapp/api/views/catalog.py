@@ -11,9 +11,10 @@ from tidegauge.webapp.api.api_view import ApiView, link_to_next, requester, visi
 from tidegauge.webapp.api.calls import call, listed, page_of
 from tidegauge.webapp.api.general_openapi import BUILDING, variant
 from tidegauge.webapp.api.list_cursor import ListQuery
+from tidegauge.webapp.api.one_key import spec_of
 from tidegauge.webapp.api.openapi import NEXT
 from tidegauge.webapp.api.requests import ListParameters, SeriesParameters, read_range
-from tidegauge.webapp.catalog import queries, readers
+from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.catalog.documents import (
     BatchSerializer,
     PipelineSerializer,
@@ -54,10 +55,7 @@ class StateSchemaView(ApiView):
         OpenAPI 3.1 for this state only, from which clients can be generated: its keys with the types of its key
         columns, and its values with its measures.
         """
-        scope = key_scope(request)
-        scope.check_state(name)
-        spec = readers.read(lambda conn: readers.reader(conn, name).spec)
-        scope.prefix_of(spec)  # a state whose keys the caller cannot see does not exist for it
+        spec = spec_of(name, key_scope(request))
         with BUILDING:
             general = general_openapi.document(variant())
         return Response(state_openapi.document(general, spec))

@@ -75,7 +75,7 @@ class StateLookupView(LoopView, DirectPost, ApiView):
     def is_for_loop(self, request: WSGIRequest) -> bool:
         return is_direct(request) and "HTTP_CONTENT_ENCODING" not in request.META
 
-    async def on_loop(self, request: WSGIRequest, database: Database, name: str, **place: str) -> HttpResponse:
+    async def on_loop(self, request: WSGIRequest, database: Database, name: str) -> HttpResponse:
         request.data = parsed(request)  # type: ignore[attr-defined]
         lookup, when = self._asked(request, name)
         answer = await on_loop.look_up(lookup, when, key_scope(request), known_etags(request), database)
@@ -117,7 +117,7 @@ class KeyView(LoopView, ApiView):
     def is_for_loop(self, request: WSGIRequest) -> bool:
         return request.method == "GET" and takes_json(request)
 
-    async def on_loop(self, request: WSGIRequest, database: Database, name: str, **place: str) -> HttpResponse:
+    async def on_loop(self, request: WSGIRequest, database: Database, name: str) -> HttpResponse:
         asked, scope = self._asked(request), key_scope(request)
         lookup, when = self._lookup(name, asked, on_loop.spec_of(name, scope))
         return self._answered(request, name, await on_loop.look_up(lookup, when, scope, known_etags(request), database))

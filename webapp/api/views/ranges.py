@@ -25,10 +25,8 @@ from tidegauge.webapp.api.requests import (
     GroupsParameters,
     HistoryParameters,
     KeySeriesParameters,
-    check_parameters,
     parameters_in,
     parameters_in_body,
-    parameters_of,
     read_range,
 )
 from tidegauge.webapp.api.series import key_series
@@ -79,9 +77,7 @@ class EntriesView(ApiView):
         What `GET /states/{name}/entries` does, for conditions that are too long for an address: its parameters are the
         members of the body. Send `next` of a page as the member `cursor`.
         """
-        asked = parameters_in_body(request.data)
-        check_parameters(asked, parameters_of(EntriesParameters))
-        return Response(self._page(request, name, asked).document)
+        return Response(self._page(request, name, parameters_in_body(EntriesParameters, request.data)).document)
 
     def _page(self, request: Request, name: str, parameters: dict[str, Any]) -> EntriesPage:
         scope = key_scope(request)
@@ -118,9 +114,7 @@ class GroupsView(ApiView):
         What `GET /states/{name}/groups` does, for conditions that are too long for an address: its parameters are the
         members of the body.
         """
-        asked = parameters_in_body(request.data)
-        check_parameters(asked, parameters_of(GroupsParameters))
-        return self._groups(request, name, asked)
+        return self._groups(request, name, parameters_in_body(GroupsParameters, request.data))
 
     def _groups(self, request: Request, name: str, parameters: dict[str, Any]) -> Response:
         scope = key_scope(request)
