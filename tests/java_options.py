@@ -13,7 +13,12 @@ from pathlib import Path
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 
 
-def set_java_options() -> None:
+# Spark interprets the queries of a batch in place of compiling classes for them, which tests with few rows do not pay
+# back: it takes a quarter of Java's CPU. `make test` leaves this out, and so does a driver that has its own environment.
+INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+
+
+def set_java_options(*, interpreted: bool = False) -> None:
     """Set the environment of every Java that is started from here on."""
     # As tidegauge/testing/session.py has them, which says why. Here they are for drivers that tests start as processes.
     options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
@@ -21,7 +26,8 @@ def set_java_options() -> None:
     # Spark's start script passes these to the driver's Java alone. With room for new objects it collects garbage some
     # hundred times less in the session of all tests; to another class path the file is of no use.
     archive = f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.is_file() else ""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xms1g -Xmn512m{archive}")
+    queries = f" {INTERPRETED}" if interpreted else ""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xms1g -Xmn512m{archive}{queries}")
 
 
 def make_archive() -> None:
