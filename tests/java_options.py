@@ -13,8 +13,8 @@ from pathlib import Path
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 
 
-# Spark interprets the queries of a batch in place of compiling classes for them, which tests with few rows do not pay
-# back: it takes a quarter of Java's CPU. `make test` leaves this out, and so does a driver that has its own environment.
+# Spark interprets the queries of a batch in place of compiling classes for them, because compiling takes an eighth of
+# the time of tests, which have few rows. `make test` compiles, and so do drivers with an environment of their own.
 INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 
 
