@@ -40,6 +40,7 @@ INSTALLED_APPS = [
     "tidegauge.webapp.accounts",
     "tidegauge.webapp.api",
     "tidegauge.webapp.console.dashboard",
+    "tidegauge.webapp.configuration",
     "tidegauge.webapp.commands",
 ]
 

@@ -15,6 +15,7 @@ class Scope(TextChoices):
     MAINTAIN = "maintain", "maintain: compact, expire, cancel"
     ISSUE_TOKENS = "issue_tokens", "issue_tokens: make short-lived tokens"
     DEAD_LETTERS = "dead_letters", "dead_letters: read the raw input of dead letters"
+    CONFIGURATION = "configuration", "configuration: apply and export configuration files"
 
 
 class KeyOptionError(ValueError):
@@ -40,6 +41,11 @@ def check(key: Any) -> None:
         raise KeyOptionError(
             f"API key {key.name!r}: a key for saved queries does nothing else; remove the queries, or the scope "
             f"{Scope.MAINTAIN.value!r}"
+        )
+    if Scope.CONFIGURATION in key.scopes and (key.states or key.key_prefix or key.queries):
+        raise KeyOptionError(
+            f"API key {key.name!r}: configuration files concern all states, keys and queries; remove states, key "
+            f"prefix and queries, or the scope {Scope.CONFIGURATION.value!r}"
         )
     if Scope.ISSUE_TOKENS in key.scopes and Scope.READ not in key.scopes:
         raise KeyOptionError(

@@ -32,16 +32,34 @@ VIEW_KEYS = "api_keys.view_apikey"
 CREATE_KEYS = "api_keys.add_apikey"
 REVOKE_KEYS = REVOKE_TOKENS = "api_keys.change_apikey"
 
+# What files may create, change and remove, beside API keys, states and saved queries; see webapp/configuration.
+DECLARED_IN_FILES = (
+    "webhooks.{}_webhook",
+    "tidegauge_alerts.{}_alertrule",
+    "states.{}_pipelinelimits",
+    "django_celery_beat.{}_periodictask",
+)
+
 # Permissions of a user that are needed to give an API key a scope, so that nobody gives more than they may do.
 NEEDED_TO_GIVE: dict[str, tuple[str, ...]] = {
     Scope.MAINTAIN: (REQUEST_MAINTENANCE, STEER_PIPELINES, REPLAY_DEAD_LETTERS),
     Scope.DEAD_LETTERS: (VIEW_DEAD_LETTERS,),
+    Scope.CONFIGURATION: (
+        CREATE_KEYS,
+        REVOKE_KEYS,
+        "states.change_state",
+        "saved_queries.add_savedquery",
+        "saved_queries.change_savedquery",
+        *(each.format(act) for each in DECLARED_IN_FILES for act in ("add", "change", "delete")),
+    ),
 }
 
 
-def missing_to_give(user: Any, scope: str) -> list[str]:
-    """Return the permissions that a user lacks to create an API key with a scope."""
-    return [permission for permission in NEEDED_TO_GIVE.get(scope, ()) if not user.has_perm(permission)]
+def missing_to_give(giver: Any, scope: str) -> list[str]:
+    """Return what a user or an API key lacks to create an API key with a scope: permissions, or the scope itself."""
+    if isinstance(giver, ApiKey):
+        return [] if giver.allows(scope) else [f"the scope {scope!r}"]
+    return [permission for permission in NEEDED_TO_GIVE.get(scope, ()) if not giver.has_perm(permission)]
 
 
 class HasScope(BasePermission):

@@ -8,7 +8,6 @@ import re
 from datetime import timedelta
 
 import jwt
-from django.contrib.auth.models import User
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
 from django.db.models import OuterRef
@@ -16,6 +15,7 @@ from django.utils import timezone
 from rest_framework.exceptions import APIException
 
 from tidegauge.webapp.accounts import tokens
+from tidegauge.webapp.accounts.actors import Actor, name_of
 from tidegauge.webapp.accounts.audit.services import record
 from tidegauge.webapp.accounts.issuing import MOST_SECONDS
 from tidegauge.webapp.accounts.models import ApiKey, RevokedToken
@@ -37,7 +37,7 @@ class TooManyRevokedError(APIException):
     status_code = 409
 
 
-def revoke_token(token_id: str, *, by: ApiKey | User | None, of: ApiKey | None = None) -> None:
+def revoke_token(token_id: str, *, by: Actor, of: ApiKey | None = None) -> None:
     """Refuse a token from now on, in other processes within TIDEGAUGE_API_KEY_CACHE_SECONDS. Idempotent.
 
     of: the API key that made it, if that is known; an API key revokes only its own tokens. Raises UnknownTokenError,
@@ -60,7 +60,7 @@ def revoke_token(token_id: str, *, by: ApiKey | User | None, of: ApiKey | None =
         expires_at = now + timedelta(seconds=MOST_SECONDS) + tokens.CLOCK_SKEW
         row = {"prefix": key.prefix, "expires_at": expires_at}
         if RevokedToken.objects.get_or_create(id=token_id, defaults=row)[1]:
-            record("token.revoke", f"API key {key}", by=_actor(by), token=token_id)
+            record("token.revoke", f"API key {key}", by=name_of(by), token=token_id)
     tokens.forget_key(key.prefix)
 
 
@@ -91,9 +91,3 @@ def forget_expired() -> None:
 def _key_of(token_id: str) -> ApiKey | None:
     form = TOKEN_ID.fullmatch(token_id)
     return None if form is None else ApiKey.objects.filter(prefix=form["prefix"]).first()
-
-
-def _actor(by: ApiKey | User | None) -> str:
-    if by is None:
-        return "the command line"
-    return f"API key {by.name}" if isinstance(by, ApiKey) else by.get_username()

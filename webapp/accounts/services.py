@@ -1,4 +1,4 @@
-"""Creates, rotates and revokes API keys, each with an audit entry without the secret; and sets up the user groups."""
+"""Creates, changes, rotates and revokes API keys, with audit entries without secrets; and sets up the user groups."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -12,13 +12,11 @@ from django.utils import timezone
 from psycopg import sql
 
 from tidegauge.webapp.accounts import authentication
+from tidegauge.webapp.accounts.actors import Actor, name_of
 from tidegauge.webapp.accounts.audit.services import record
 from tidegauge.webapp.accounts.key_options import GRACE, KeyOptionError, check, checked_scopes
 from tidegauge.webapp.accounts.models import ApiKey, Restriction
 from tidegauge.webapp.accounts.permissions import missing_to_give
-
-# The actor of management commands in the audit log.
-SHELL = "the command line"
 
 # The three groups of users; each may do everything that the one before it may. Every signed-in user may view the
 # dashboard and read the API without a group. The admin also requires staff status.
@@ -80,7 +78,7 @@ class ScopeNotGivenError(ValueError):
 def create_api_key(
     name: str,
     scopes: Iterable[str],
-    created_by: User | None = None,
+    created_by: Actor = None,
     *,
     states: Sequence[str] = (),
     key_prefix: Sequence[Any] = (),
@@ -97,13 +95,13 @@ def create_api_key(
     key = ApiKey(
         name=name, scopes=checked_scopes(name, scopes), states=sorted(set(states)), key_prefix=list(key_prefix),
         queries=sorted(set(queries)), rate=rate, burst=burst, expires_at=expires_at,
-        created_by=created_by, prefix=secrets.token_hex(4),
+        created_by=created_by if isinstance(created_by, User) else None, prefix=secrets.token_hex(4),
     )  # fmt: skip
     check(key)
     secret, key.secret_sha512 = _new_secret()
     with transaction.atomic():
         key.save()
-        record("key.create", _target(key), by=_actor(created_by), **_options(key))
+        record("key.create", _target(key), by=name_of(created_by), **_options(key))
     return key, _secret_form(key, secret)
 
 
@@ -126,9 +124,28 @@ def rotate_api_key(key: ApiKey, grace: timedelta = GRACE, by: User | None = None
         key.previous_sha512, key.previous_until = held.secret_sha512, key.rotated_at + grace
         key.secret_sha512 = digest
         key.save(update_fields=["secret_sha512", "previous_sha512", "previous_until", "rotated_at"])
-        record("key.rotate", _target(key), by=_actor(by), grace_seconds=grace.total_seconds())
+        record("key.rotate", _target(key), by=name_of(by), grace_seconds=grace.total_seconds())
     authentication.clear_cache()
     return _secret_form(key, secret)
+
+
+def change_api_key(key: ApiKey, by: Actor = None, **options: Any) -> None:
+    """Change options of a key, whose secret stays valid; other processes follow as they do with a revocation.
+
+    options: arguments of `create_api_key`. Raises KeyRevokedError, and KeyOptionError.
+    """
+    with transaction.atomic():
+        held = ApiKey.objects.select_for_update(of=("self",)).get(pk=key.pk)
+        if held.revoked_at is not None:
+            raise KeyRevokedError(f"API key {key.name!r} is revoked; create another one")
+        before = _options(held)
+        for name, value in options.items():
+            setattr(held, name, value)
+        held.scopes = checked_scopes(held.name, held.scopes)
+        check(held)
+        held.save(update_fields=[*options])
+        record("key.change", _target(held), by=name_of(by), before=before, after=_options(held))
+    authentication.clear_cache()
 
 
 def _check_giver(key: ApiKey, by: User) -> None:
@@ -139,12 +156,12 @@ def _check_giver(key: ApiKey, by: User) -> None:
             )
 
 
-def revoke_api_key(key: ApiKey, by: User | None = None) -> None:
+def revoke_api_key(key: ApiKey, by: Actor = None) -> None:
     """Refuse the key from now on; other processes within TIDEGAUGE_API_KEY_CACHE_SECONDS."""
     now = timezone.now()
     with transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now):
-            record("key.revoke", _target(key), by=_actor(by))
+            record("key.revoke", _target(key), by=name_of(by))
     key.refresh_from_db(fields=["revoked_at"])
     authentication.clear_cache()
 
@@ -170,10 +187,6 @@ def rename_in_key_scopes(conn: psycopg.Connection, *, old: str, new: str) -> Non
             sql.SQL("UPDATE {} SET states = array_replace(states, %s, %s) WHERE %s = ANY(states)").format(table),
             [old, new, old],
         )
-
-
-def _actor(user: User | None) -> str:
-    return SHELL if user is None else user.get_username()
 
 
 def _options(key: ApiKey) -> dict[str, Any]:

@@ -38,24 +38,26 @@ class AuditedEdits(ModelAdmin):
         """Return the values of an edited row that are recorded in its entry, besides its name."""
         return {}
 
-    def record_edit(self, request: HttpRequest, act: str, instance: Model, **detail: Any) -> None:
-        """Write the entry. An admin may override it for another action or target."""
+    def record_edit(self, by: str, act: str, instance: Model, **detail: Any) -> None:
+        """Write the entry. by: the actor. An admin may override it for another action or target."""
         target = f"{instance._meta.verbose_name} {instance}"
-        record(f"admin.{act}", target, by=request.user.get_username(), **detail)
+        record(f"admin.{act}", target, by=by, **detail)
 
     def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
         entry = super().log_addition(request, obj, message)
-        self.record_edit(request, "add", obj, **self.audited(obj))
+        self.record_edit(request.user.get_username(), "add", obj, **self.audited(obj))
         return entry
 
     def log_change(self, request: HttpRequest, obj: Model, message: Any) -> Any:
         entry = super().log_change(request, obj, message)
-        self.record_edit(request, "change", obj, changes=entry.get_change_message(), **self.audited(obj))
+        self.record_edit(
+            request.user.get_username(), "change", obj, changes=entry.get_change_message(), **self.audited(obj)
+        )
         return entry
 
     def log_deletions(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
         for instance in queryset:
-            self.record_edit(request, "delete", instance)
+            self.record_edit(request.user.get_username(), "delete", instance)
         return super().log_deletions(request, queryset)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
@@ -70,7 +72,7 @@ class AuditedEdits(ModelAdmin):
 
     def record_action(self, request: HttpRequest, act: str, rows: Iterable[Model]) -> None:
         for instance in rows:
-            self.record_edit(request, act, instance)
+            self.record_edit(request.user.get_username(), act, instance)
 
 
 def _audited(admin: AuditedEdits, name: str, action: Callable[..., Any]) -> Callable[..., Any]:

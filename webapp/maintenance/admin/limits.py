@@ -5,7 +5,6 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
-from django.http import HttpRequest
 from django.urls import reverse
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminSelectWidget
@@ -67,9 +66,9 @@ class PipelineLimitsAdmin(AuditedEdits, ModelAdmin):
     list_display = ["pipeline", "stale_seconds", "rejected_share"]
     search_fields = ["pipeline"]
 
-    def record_edit(self, request: HttpRequest, act: str, instance: Any, **detail: Any) -> None:
+    def record_edit(self, by: str, act: str, instance: Any, **detail: Any) -> None:
         # Recorded for the pipeline, so that its page links to the entry.
-        record(f"pipeline.limits_{act}", f"pipeline {instance}", by=request.user.get_username(), **detail)
+        record(f"pipeline.limits_{act}", f"pipeline {instance}", by=by, **detail)
         limits.own_limits.clear()
 
     def audited(self, instance: PipelineLimits) -> dict[str, Any]:

@@ -162,8 +162,8 @@ class PeriodicTaskAdmin(AuditedEdits, ModelAdmin):
     def audited(self, instance: PeriodicTask) -> dict[str, Any]:
         return {"task": instance.task, "args": instance.args, "when": str(instance.scheduler), "on": instance.enabled}
 
-    def record_edit(self, request: HttpRequest, act: str, instance: PeriodicTask, **detail: Any) -> None:
-        record(f"schedule.{act}", f"schedule {instance.name}", by=request.user.get_username(), **detail)
+    def record_edit(self, by: str, act: str, instance: PeriodicTask, **detail: Any) -> None:
+        record(f"schedule.{act}", f"schedule {instance.name}", by=by, **detail)
 
     @display(description="Task")
     def does(self, task):
@@ -231,8 +231,8 @@ class TimingAdmin(AuditedEdits, ModelAdmin):
     def _is_used(self, timing: Any) -> bool:
         return bool(timing.periodictask_set.exists())
 
-    def record_edit(self, request: HttpRequest, act: str, instance: Model, **detail: Any) -> None:
-        record(f"schedule.{act}", f"schedule {instance}", by=request.user.get_username(), **detail)
+    def record_edit(self, by: str, act: str, instance: Model, **detail: Any) -> None:
+        record(f"schedule.{act}", f"schedule {instance}", by=by, **detail)
 
     @display(description="Used by")
     def used_by(self, timing):

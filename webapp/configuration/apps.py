@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class ConfigurationConfig(AppConfig):
+    name = "tidegauge.webapp.configuration"
