@@ -9,6 +9,9 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.cache import patch_vary_headers
 
+# Addresses of calls: of the API, and of the administration by programs.
+CALLS = ("/api/v1/", "/admin/v1/")
+
 DEPENDS_ON = ("Authorization", "X-Api-Key", "Cookie", "Accept-Encoding")
 VARY = ", ".join(DEPENDS_ON)
 
@@ -23,7 +26,7 @@ class PrivateAnswers:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self._get_response(request)
-        if not request.path_info.startswith("/api/v1/"):
+        if not request.path_info.startswith(CALLS):
             return response
         has_etag = "ETag" in response.headers and response.status_code in (200, 304)
         response.headers.setdefault("Cache-Control", ASK_AGAIN if has_etag else NEVER_STORE)

@@ -201,7 +201,7 @@ def _headers(error: Exception) -> dict[str, str]:
 
 def _answer(request: HttpRequest, code: str, detail: str) -> HttpResponse | None:
     """Return a problem for a path of the API, None for that of a page."""
-    return _response(problem(code, detail), {}) if request.path.startswith("/api/") else None
+    return _response(problem(code, detail), {}) if request.path.startswith(("/api/", "/admin/v1/")) else None
 
 
 def _response(body: dict[str, Any], headers: Mapping[str, str]) -> HttpResponse:

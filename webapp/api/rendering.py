@@ -47,17 +47,23 @@ class OrjsonParser(BaseParser):
     media_type = "application/json"
 
     def parse(self, stream, media_type=None, parser_context=None) -> Any:
-        limit = settings.TIDEGAUGE_REQUEST_MAX_BYTES
-        body = stream.read(limit + 1)
-        encoding = parser_context["request"].META.get("HTTP_CONTENT_ENCODING", "") if parser_context else ""
-        if encoding and len(body) <= limit:
-            body = _decompressed(body, encoding, limit)
-        if len(body) > limit:
-            raise RequestTooLargeError(f"the body is over {limit} bytes; ask for fewer keys at a time")
+        body = read_body(stream, parser_context)
         try:
             return parse_json(body)
         except orjson.JSONDecodeError as error:
             raise UnreadableJsonError(f"the body is not JSON: {error}") from error
+
+
+def read_body(stream: Any, parser_context: Any) -> bytes:
+    """Return the body of a request, decompressed. Raises RequestTooLargeError."""
+    limit = settings.TIDEGAUGE_REQUEST_MAX_BYTES
+    body: bytes = stream.read(limit + 1)
+    encoding = parser_context["request"].META.get("HTTP_CONTENT_ENCODING", "") if parser_context else ""
+    if encoding and len(body) <= limit:
+        body = _decompressed(body, encoding, limit)
+    if len(body) > limit:
+        raise RequestTooLargeError(f"the body is over {limit} bytes; ask for fewer keys at a time")
+    return body
 
 
 def parse_json(text: bytes | str) -> Any:
