@@ -54,9 +54,9 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            mark = self.peek_event().start_mark
             raise yaml.MarkedYAMLError(problem="an alias is not allowed; write the value again", problem_mark=mark)
-        return super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -77,9 +77,16 @@ class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> Any:
+        # In double quotes, because PyYAML folds a key with a line separator of Unicode into a blank.
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
+
 
 for tag, pattern, first in RESOLVED:
     _Dumper.add_implicit_resolver(tag, pattern, list(first))
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from django import forms
 from django.contrib import admin
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.db.models import Model
 from django.utils.text import get_text_list
 
@@ -21,8 +22,13 @@ class Kind(Protocol):
     """
 
     noun: str
-    fields: Mapping[str, Field]
-    kept: Mapping[str, Fields]
+
+    # Properties, because a protocol's plain attribute could be assigned any mapping.
+    @property
+    def fields(self) -> Mapping[str, Field]: ...
+
+    @property
+    def kept(self) -> Mapping[str, Fields]: ...
 
     def stored(self, names: Collection[str] | None) -> dict[str, Any]:
         """Return the objects by name. names: None means all. Raises ConfigurationError."""
@@ -48,7 +54,7 @@ def check(form: Form) -> Form:
     if form.is_valid():
         return form
     found = [
-        f"{'' if field == forms.forms.NON_FIELD_ERRORS else f'{field}: '}{' '.join(map(str, errors))}"
+        f"{'' if field == NON_FIELD_ERRORS else f'{field}: '}{' '.join(map(str, errors))}"
         for field, errors in form.errors.items()
     ]
     raise ConfigurationError("; ".join(found))
