@@ -9,8 +9,10 @@ from tidegauge.webapp.accounts.audit.models import AuditEntry
 from tidegauge.webapp.accounts.authentication import verified
 from tidegauge.webapp.accounts.key_options import KeyOptionError, UnknownScopeError
 from tidegauge.webapp.accounts.models import ApiKey
+from tidegauge.webapp.accounts.permissions import missing_to_give
 from tidegauge.webapp.accounts.services import (
     KeyRevokedError,
+    change_api_key,
     create_api_key,
     revoke_api_key,
     rotate_api_key,
@@ -195,3 +197,44 @@ class TestAudit:
         revoke_api_key(key)
 
         assert AuditEntry.objects.filter(action="key.revoke").count() == 1
+
+
+class TestChanging:
+    def test_a_changed_key_keeps_its_secret_and_follows_at_once(self, db):
+        key, secret = create_api_key("feed", ["read"], states=["totals"])
+        assert verified(secret).states == ["totals"]
+
+        change_api_key(key, states=[], rate=60)
+
+        assert (verified(secret).states, verified(secret).rate) == ([], 60)
+
+    def test_the_entry_has_the_options_before_and_after(self, db):
+        key, _ = create_api_key("feed", ["read"])
+
+        change_api_key(key, scopes=["read", "maintain"])
+
+        entry = AuditEntry.objects.get(action="key.change")
+        assert (entry.actor, entry.target) == ("the command line", f"API key {key}")
+        assert entry.detail == {"before": {"scopes": ["read"]}, "after": {"scopes": ["maintain", "read"]}}
+
+    def test_a_revoked_key_is_not_changed(self, db):
+        key, _ = create_api_key("feed", ["read"])
+        revoke_api_key(key)
+
+        with pytest.raises(KeyRevokedError, match="API key 'feed' is revoked"):
+            change_api_key(key, rate=60)
+
+    @pytest.mark.parametrize("options", [{"scopes": ["write"]}, {"scopes": ["maintain"], "key_prefix": ["JFK"]}])
+    def test_options_that_a_new_key_may_not_have_are_refused(self, db, options):
+        key, _ = create_api_key("feed", ["read"])
+
+        with pytest.raises(KeyOptionError):
+            change_api_key(key, **options)
+
+        assert ApiKey.objects.get().scopes == ["read"]
+
+    def test_a_key_gives_only_scopes_that_it_has(self, db):
+        giver, _ = create_api_key("ci", ["configuration", "read"])
+
+        assert missing_to_give(giver, "read") == []
+        assert missing_to_give(giver, "maintain") == ["the scope 'maintain'"]

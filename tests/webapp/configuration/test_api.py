@@ -104,6 +104,18 @@ class TestCalls:
         assert answer["Content-Type"].startswith("application/yaml")
         assert parse(answer.content.decode()) == ci.get().json()
 
+    def test_the_export_is_for_its_caller_alone_and_has_an_etag(self, ci):
+        answer = ci.get()
+
+        assert answer["Cache-Control"] == "private, no-cache"
+        assert "Authorization" in answer["Vary"]
+        assert ci.get(If_None_Match=answer["ETag"]).status_code == 304
+
+    def test_the_rate_of_the_key_applies(self, ci):
+        ApiKey.objects.update(rate=1, burst=1)
+
+        assert [ci.get().status_code, ci.get().status_code] == [200, 429]
+
     def test_the_body_may_be_yaml(self, ci):
         answer = ci.put("webhooks:\n  ops:\n    url: https://hooks.example.com\n", kind="application/yaml")
 
