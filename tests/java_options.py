@@ -13,12 +13,7 @@ from pathlib import Path
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 
 
-# Spark interprets the queries of a batch in place of compiling classes for them, because compiling takes an eighth of
-# the time of tests, which have few rows. `make test` compiles, and so do drivers with an environment of their own.
-INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
-
-
-def set_java_options(*, interpreted: bool = False) -> None:
+def set_java_options() -> None:
     """Set the environment of every Java that is started from here on."""
     # As tidegauge/testing/session.py has them, which says why. Here they are for drivers that tests start as processes.
     options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m"
@@ -26,8 +21,7 @@ def set_java_options(*, interpreted: bool = False) -> None:
     # Spark's start script passes these to the driver's Java alone. With room for new objects it collects garbage some
     # hundred times less in the session of all tests; to another class path the file is of no use.
     archive = f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.is_file() else ""
-    queries = f" {INTERPRETED}" if interpreted else ""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xms1g -Xmn512m{archive}{queries}")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xms1g -Xmn512m{archive}")
 
 
 def make_archive() -> None:

@@ -35,7 +35,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
             start_temporary_servers()
         except RuntimeSetupError as error:
             pytest.exit(f"no servers for the tests: {error}", returncode=1)
-    set_java_options(interpreted=early_config.known_args_namespace.tier == "rest")
+    set_java_options()
     os.environ.update(SETTINGS)
     # Not in pyproject.toml: pytest-django would read the settings before the servers have an address.
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tidegauge.webapp.settings")
