@@ -60,6 +60,40 @@ def check(form: Form) -> Form:
     raise ConfigurationError("; ".join(found))
 
 
+class FormKind:
+    """The base of kinds that a form of the admin stores alone. name_field: the field of the model that has the name."""
+
+    model: type[Model]
+    name_field = "name"
+    fields: Mapping[str, Field]
+    kept: Mapping[str, Fields] = {}
+
+    def stored(self, names: Collection[str] | None) -> dict[str, Any]:
+        every = self.model._default_manager.all()
+        found = every if names is None else every.filter(**{f"{self.name_field}__in": names})
+        return {getattr(each, self.name_field): each for each in found}
+
+    def values(self, found: Any) -> dict[str, Any]:
+        return {name: getattr(found, name) for name in self.fields}
+
+    def form(self, name: str, fields: Fields, found: Any, by: Actor) -> forms.ModelForm:
+        """Return the valid form of an object, which is new if `found` is None. Raises ConfigurationError."""
+        raise NotImplementedError
+
+    def create(self, name: str, fields: Fields, by: Actor) -> str:
+        record_added(self.form(name, fields, None, by).save(), by)
+        return ""
+
+    def change(self, found: Any, fields: Fields, by: Actor) -> None:
+        form = self.form(getattr(found, self.name_field), fields, found, by)
+        form.save()
+        record_changed(form, by)
+
+    def remove(self, found: Any, by: Actor) -> None:
+        record_removed(found, by)
+        found.delete()
+
+
 def record_added(added: Model, by: Actor) -> None:
     """Write the audit entry that the admin writes."""
     edited = _admin_of(added)

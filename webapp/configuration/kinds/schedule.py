@@ -13,7 +13,7 @@ from django_celery_beat.models import CrontabSchedule, IntervalSchedule, Periodi
 from tidegauge.webapp.accounts.actors import Actor
 from tidegauge.webapp.configuration.errors import ConfigurationError
 from tidegauge.webapp.configuration.fields import FLAG, REQUIRED, TEXT, Field, Fields
-from tidegauge.webapp.configuration.kinds.kind import check, record_added, record_changed, record_removed
+from tidegauge.webapp.configuration.kinds.kind import FormKind, check, record_added
 from tidegauge.webapp.configuration.spans import SPAN, parts_of
 from tidegauge.webapp.maintenance.admin.schedule import IntervalForm, PeriodicTaskForm, work_of
 
@@ -24,7 +24,7 @@ def _default(work: str, every: str, *, enabled: bool = True) -> Fields:
     return {"work": work, "every": every, "crontab": None, "timezone": "UTC", "enabled": enabled, "description": ""}
 
 
-class Schedule:
+class Schedule(FormKind):
     noun = "schedule"
     fields = {
         "work": Field(TEXT, REQUIRED),
@@ -59,27 +59,11 @@ class Schedule:
             "description": found.description,
         }
 
-    def create(self, name: str, fields: Fields, by: Actor) -> str:
-        record_added(_form(name, fields, None, by).save(), by)
-        return ""
-
-    def change(self, found: PeriodicTask, fields: Fields, by: Actor) -> None:
-        form = _form(found.name, fields, found, by)
-        form.save()
-        record_changed(form, by)
-
-    def remove(self, found: PeriodicTask, by: Actor) -> None:
-        record_removed(found, by)
-        found.delete()
-
-
-def _form(name: str, fields: Fields, found: PeriodicTask | None, by: Actor) -> PeriodicTaskForm:
-    answers: dict[str, Any] = {"name": name, **fields}
-    answers["interval"] = fields["every"] and _interval(fields["every"], by).pk
-    answers["crontab"] = fields["crontab"] and _crontab(fields["crontab"], fields["timezone"], by).pk
-    form = PeriodicTaskForm(answers, instance=found)
-    check(form)
-    return form
+    def form(self, name: str, fields: Fields, found: PeriodicTask | None, by: Actor) -> PeriodicTaskForm:
+        answers: dict[str, Any] = {"name": name, **fields}
+        answers["interval"] = fields["every"] and _interval(fields["every"], by).pk
+        answers["crontab"] = fields["crontab"] and _crontab(fields["crontab"], fields["timezone"], by).pk
+        return check(PeriodicTaskForm(answers, instance=found))
 
 
 def _interval(every: str, by: Actor) -> IntervalSchedule:
