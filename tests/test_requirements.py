@@ -19,7 +19,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 # Packages that are called otherwise than they are imported, and those that others bring along.
 CALLED = {
     "django-environ": "environ", "djangorestframework": "rest_framework", "psycopg[binary]": "psycopg",
-    "django-unfold": "unfold", "protobuf": "google", "pyjwt": "jwt",
+    "django-unfold": "unfold", "protobuf": "google", "pyjwt": "jwt", "pyyaml": "yaml",
 }  # fmt: skip
 BROUGHT = {"pyspark": ["py4j"], "celery": ["kombu"]}
 

@@ -121,8 +121,8 @@ MUTANTS = [
     Mutant(
         "access/who-lacks-a-permission-gives-it-to-a-key",
         PERMISSIONS,
-        "if not user.has_perm(permission)]",
-        "if not user.is_active]",
+        "if not giver.has_perm(permission)]",
+        "if not giver.is_active]",
         ["tests/webapp/console/dashboard/test_api_keys.py"],
     ),
     Mutant(

@@ -128,8 +128,8 @@ def batches(call: Call, pipeline: str, limit: int) -> Steps[list[BatchDocument]]
 
 
 def steer(call: Call, pipeline: str, action: Literal["pause", "resume"]) -> Steps[PipelineDocument]:
-    # Safe to repeat, because a second pause or resume changes nothing.
-    return cast(PipelineDocument, (yield from call.json(Request("POST", path("pipelines", pipeline, action)))))
+    request = Request("POST", path("pipelines", pipeline, action), headers=_once())
+    return cast(PipelineDocument, (yield from call.json(request)))
 
 
 def runs(call: Call, limit: int, **wanted: str | None) -> Steps[list[Run]]:
@@ -143,9 +143,13 @@ def run(call: Call, run_id: int) -> Steps[Run]:
 
 
 def request_run(call: Call, state: str, kind: Literal["compaction", "expiry"]) -> Steps[Run]:
-    # The key makes retries safe, because the server answers a repeated request with the run of the first one.
-    key = {"Idempotency-Key": uuid4().hex}
-    return cast(Run, (yield from call.json(Request("POST", path("states", state, kind), headers=key))))
+    return cast(Run, (yield from call.json(Request("POST", path("states", state, kind), headers=_once()))))
+
+
+def _once() -> dict[str, str]:
+    # The key makes retries safe, because the server carries out a request and its repetitions once. Without it, a pause
+    # that is repeated after a lost answer could pause a pipeline that somebody has resumed meanwhile.
+    return {"Idempotency-Key": uuid4().hex}
 
 
 def cancel(call: Call, run_id: int) -> Steps[Run]:

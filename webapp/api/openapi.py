@@ -54,10 +54,11 @@ IF_NONE_MATCH = OpenApiParameter(
 )
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key", str, HEADER,
-    description="A text of yours, such as a UUID. The same request with the same key within 24 hours gets the run of "
-    "the first one, and `Idempotent-Replayed: true`",
+    description="A text of yours, such as a UUID. The same request with the same key within 24 hours changes "
+    "nothing, and gets `Idempotent-Replayed: true`; a request for maintenance gets the run of the first one",
 )  # fmt: skip
-REPLAYED = answer_header("Idempotent-Replayed", "`true`: the run was requested before, with this key", [202])
+REPLAYED = answer_header("Idempotent-Replayed", "`true`: this request was carried out before, with this key", [202])
+ONCE = [IDEMPOTENCY_KEY, REPLAYED]
 CONDITIONAL = [IF_NONE_MATCH, ETAG]
 
 

@@ -308,7 +308,7 @@ class PipelineLimits(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """An `Idempotency-Key` that a client sent, and the maintenance run that it requested. See idempotency.py."""
+    """An `Idempotency-Key` that a client sent. run_id: the maintenance run that it requested. See idempotency.py."""
 
     caller = models.TextField()
     key = models.TextField()

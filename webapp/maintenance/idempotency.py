@@ -1,8 +1,10 @@
-"""Idempotency keys: a request that is sent again, such as after a lost answer, gets the run of the first request."""
+"""Idempotency keys: a request that is sent again, such as after a lost answer, is not carried out a second time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django.db import transaction
 from django.utils import timezone
 
 from tidegauge.state_backends.errors import TidegaugeError
@@ -24,30 +26,50 @@ class IdempotentRequest:
     digest: str
 
 
-def claim(request: IdempotentRequest) -> IdempotencyKey:
-    """Return the row of the idempotency key, locked until the end of the transaction; a new one has no run.
+def carry_out_once(request: IdempotentRequest | None, act: Callable[[], object]) -> bool:
+    """Carry out an act in a transaction unless the same request has done so. Returns whether it has.
 
-    A request with the same key waits here until the first one has committed, and then finds its run.
+    request: None if the client has sent no key. Raises IdempotencyKeyReusedError, and what the act does; a request that
+    failed may be sent again.
     """
-    wanted = {"caller": request.caller, "key": request.key}
-    row, _ = IdempotencyKey.objects.select_for_update().get_or_create(**wanted, defaults={"digest": request.digest})
+    with transaction.atomic():
+        row = None if request is None else claim(request)
+        if row is not None and request is not None and was_sent(row, request):
+            return True
+        act()
+        if row is not None and request is not None:
+            keep(row, request)
+    return False
+
+
+def claim(request: IdempotentRequest) -> IdempotencyKey:
+    """Return the row of the idempotency key, locked until the end of the transaction; a new one has no digest.
+
+    A request with the same key waits here until the first one has committed, and then finds what it has kept.
+    """
+    row, _ = IdempotencyKey.objects.select_for_update().get_or_create(caller=request.caller, key=request.key)
     return row
 
 
-def run_of(row: IdempotencyKey, request: IdempotentRequest) -> MaintenanceRun | None:
-    """Return the run that the key has requested in the last 24 hours. Raises IdempotencyKeyReusedError."""
-    if row.run_id is None or row.at < timezone.now() - KEEP:
-        return None
-    run = MaintenanceRun.objects.filter(pk=row.run_id).first()
-    if run is not None and row.digest != request.digest:
+def was_sent(row: IdempotencyKey, request: IdempotentRequest) -> bool:
+    """Return whether a request with the key was carried out in the last 24 hours. Raises IdempotencyKeyReusedError."""
+    if not row.digest or row.at < timezone.now() - KEEP:
+        return False
+    if row.digest != request.digest:
         raise IdempotencyKeyReusedError(
-            f"Idempotency-Key {request.key!r} was sent with another request, of {run}; send another key"
+            f"Idempotency-Key {request.key!r} was sent with another request; send another key with this one"
         )
-    return run
+    return True
 
 
-def keep(row: IdempotencyKey, request: IdempotentRequest, run: MaintenanceRun) -> None:
-    row.run_id, row.digest, row.at = run.id, request.digest, timezone.now()
+def run_of(row: IdempotencyKey) -> MaintenanceRun | None:
+    """Return the run that the key has requested; None if it was forgotten."""
+    return None if row.run_id is None else MaintenanceRun.objects.filter(pk=row.run_id).first()
+
+
+def keep(row: IdempotencyKey, request: IdempotentRequest, run: MaintenanceRun | None = None) -> None:
+    row.run_id = None if run is None else run.id
+    row.digest, row.at = request.digest, timezone.now()
     row.save()
 
 

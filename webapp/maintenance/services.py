@@ -94,7 +94,7 @@ def request_maintenance_once(
     """
     with transaction.atomic():
         row = idempotency.claim(request)
-        before = idempotency.run_of(row, request)
+        before = idempotency.run_of(row) if idempotency.was_sent(row, request) else None
         if before is not None:
             return before, True
         run = _create(kind, state, requested_by)

@@ -148,6 +148,15 @@ class TestReplay:
         assert again.json()["code"] == "replay_under_way"
         assert keeper.ask("GET", REPLAY).json() == asked.json()
 
+    def test_one_that_is_sent_again_with_its_key_is_not_refused(self, letters, keeper):
+        first, again, other = (
+            keeper.ask("POST", REPLAY, body, headers={"Idempotency-Key": "once"})
+            for body in ({}, {}, {"reason": "n: expected int, got …"})
+        )
+
+        assert (first.status_code, again.status_code, other.status_code) == (202, 202, 422)
+        assert (again.json(), again.headers["Idempotent-Replayed"]) == (first.json(), "true")
+
     def test_nothing_to_replay_and_no_driver_have_codes(self, letters, keeper):
         nothing = keeper.ask("POST", REPLAY, {"reason": "no such"}).json()
         letters.die()

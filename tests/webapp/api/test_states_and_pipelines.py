@@ -79,6 +79,27 @@ class TestPause:
         ]
         assert not driver_status.read_desired_state(filled.conn, "flights").paused
 
+    def test_one_that_is_sent_again_with_its_key_pauses_no_pipeline_that_was_resumed_meanwhile(self, filled, keeper):
+        pause = "/pipelines/flights/pause"
+        keeper.ask("POST", pause, headers={"Idempotency-Key": "first"})
+        keeper.ask("POST", "/pipelines/flights/resume")
+
+        again = keeper.ask("POST", pause, headers={"Idempotency-Key": "first"})
+        assert (again.status_code, again.headers["Idempotent-Replayed"]) == (202, "true")
+        assert again.json()["wanted"] == "running"
+
+        other = keeper.ask("POST", "/pipelines/flights/resume", headers={"Idempotency-Key": "first"})
+        anew = keeper.ask("POST", pause, headers={"Idempotency-Key": "second"})
+        assert (other.status_code, anew.json()["wanted"]) == (422, "paused")
+        assert "Idempotent-Replayed" not in anew.headers
+
+    def test_one_that_was_refused_may_be_sent_again(self, filled, keeper):
+        missing, there = "/pipelines/flihgts/pause", "/pipelines/flights/pause"
+
+        answers = [keeper.ask("POST", path, headers={"Idempotency-Key": "once"}) for path in (missing, there)]
+
+        assert [answer.status_code for answer in answers] == [404, 202]
+
     @pytest.mark.parametrize("act", ["pause", "resume"])
     def test_a_key_that_may_only_read_is_refused(self, filled, api, act):
         response = api.ask("POST", f"/pipelines/flights/{act}")

@@ -1,5 +1,7 @@
 """What exists and how it is doing: states, pipelines and their batches; pausing and resuming a pipeline."""
 
+from functools import partial
+
 from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -10,9 +12,10 @@ from tidegauge.webapp.api import general_openapi, state_openapi
 from tidegauge.webapp.api.api_view import ApiView, link_to_next, requester, visible_to
 from tidegauge.webapp.api.calls import call, listed, page_of
 from tidegauge.webapp.api.general_openapi import BUILDING, variant
+from tidegauge.webapp.api.idempotent import idempotent, once
 from tidegauge.webapp.api.list_cursor import ListQuery
 from tidegauge.webapp.api.one_key import spec_of
-from tidegauge.webapp.api.openapi import NEXT
+from tidegauge.webapp.api.openapi import NEXT, ONCE
 from tidegauge.webapp.api.requests import ListParameters, SeriesParameters, read_range
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.catalog.documents import (
@@ -119,7 +122,7 @@ class PauseView(ApiView):
     scopes = {"POST": Scope.MAINTAIN}
     permission = STEER_PIPELINES
 
-    @call("pause_pipeline", "pipelines", PipelineSerializer, WANTED, status=202)
+    @call("pause_pipeline", "pipelines", PipelineSerializer, WANTED, 422, status=202, headers=ONCE)
     def post(self, request: Request, name: str) -> Response:
         """Pause a pipeline.
 
@@ -128,20 +131,24 @@ class PauseView(ApiView):
         stays paused.
         """
         key_scope(request).check_unrestricted()
-        services.pause_pipeline(name=name, requested_by=requester(request))
-        return Response(PipelineSerializer(queries.pipeline(name)).data, status=202)
+        act = partial(services.pause_pipeline, name=name, requested_by=requester(request))
+        return once(idempotent(request), act, partial(_accepted, name))
 
 
 class ResumeView(ApiView):
     scopes = {"POST": Scope.MAINTAIN}
     permission = STEER_PIPELINES
 
-    @call("resume_pipeline", "pipelines", PipelineSerializer, WANTED, status=202)
+    @call("resume_pipeline", "pipelines", PipelineSerializer, WANTED, 422, status=202, headers=ONCE)
     def post(self, request: Request, name: str) -> Response:
         """Resume a paused pipeline.
 
         Asks its driver to go on, which it does within a second. A pipeline that is not paused stays as it is.
         """
         key_scope(request).check_unrestricted()
-        services.resume_pipeline(name=name, requested_by=requester(request))
-        return Response(PipelineSerializer(queries.pipeline(name)).data, status=202)
+        act = partial(services.resume_pipeline, name=name, requested_by=requester(request))
+        return once(idempotent(request), act, partial(_accepted, name))
+
+
+def _accepted(name: str) -> Response:
+    return Response(PipelineSerializer(queries.pipeline(name)).data, status=202)

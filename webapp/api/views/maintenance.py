@@ -1,27 +1,22 @@
 """Maintenance: requests of runs, each at most once by its `Idempotency-Key`, and what became of them."""
 
-import re
-
 from django.urls import reverse
-from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.key_options import Scope
-from tidegauge.webapp.accounts.permissions import api_key, key_scope
+from tidegauge.webapp.accounts.permissions import key_scope
 from tidegauge.webapp.api.api_view import ApiView, link_to_next, requester, visible_to
 from tidegauge.webapp.api.calls import call, page_of
+from tidegauge.webapp.api.idempotent import idempotent, marked
 from tidegauge.webapp.api.list_cursor import ListQuery
-from tidegauge.webapp.api.openapi import IDEMPOTENCY_KEY, LOCATION, NEXT, REPLAYED
-from tidegauge.webapp.api.rendering import digest
+from tidegauge.webapp.api.openapi import LOCATION, NEXT, ONCE
 from tidegauge.webapp.api.requests import RunsParameters
 from tidegauge.webapp.catalog.documents import RunSerializer
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.maintenance import services
-from tidegauge.webapp.maintenance.idempotency import IdempotentRequest
 
-WELL_FORMED = re.compile("[ -~]{1,255}")
-HEADERS = [IDEMPOTENCY_KEY, LOCATION, REPLAYED]
+HEADERS = [*ONCE, LOCATION]
 
 
 class StateMaintenanceView(ApiView):
@@ -33,14 +28,11 @@ class StateMaintenanceView(ApiView):
     def request_run(self, request: Request, name: str) -> Response:
         key_scope(request).check_whole_state(name)
         wanted = {"kind": self.kind, "state": name, "requested_by": requester(request)}
-        once = _idempotent(request)
+        once = idempotent(request)
         if once is None:
             return _accepted(services.request_maintenance(**wanted))
         run, is_repeated = services.request_maintenance_once(**wanted, request=once)
-        response = _accepted(visible_to(request).of_run(run))
-        if is_repeated:
-            response.headers["Idempotent-Replayed"] = "true"
-        return response
+        return marked(_accepted(visible_to(request).of_run(run)), is_repeated=is_repeated)
 
 
 class CompactionView(StateMaintenanceView):
@@ -115,15 +107,3 @@ class RunView(ApiView):
 
 def _accepted(run: MaintenanceRun) -> Response:
     return Response(RunSerializer(run).data, status=202, headers={"Location": reverse("lookup:run", args=[run.id])})
-
-
-def _idempotent(request: Request) -> IdempotentRequest | None:
-    """Raises ParseError for a malformed `Idempotency-Key`."""
-    key = request.headers.get("Idempotency-Key")
-    if key is None:
-        return None
-    if WELL_FORMED.fullmatch(key) is None:
-        raise ParseError("Idempotency-Key must be 1 to 255 printable characters of ASCII, such as a UUID")
-    own = api_key(request)
-    caller = f"user {request.user.pk}" if own is None else f"key {own.pk}"
-    return IdempotentRequest(caller, key, digest(request.path.encode(), request.body))

@@ -1,5 +1,6 @@
 """The replay of dead letters in the API: a request, and what became of the last one."""
 
+from functools import partial
 from typing import Any
 
 from rest_framework import serializers
@@ -12,6 +13,8 @@ from tidegauge.webapp.accounts.permissions import REPLAY_DEAD_LETTERS, key_scope
 from tidegauge.webapp.api.api_view import ApiView, requester
 from tidegauge.webapp.api.calls import call
 from tidegauge.webapp.api.fields import Member
+from tidegauge.webapp.api.idempotent import idempotent, once
+from tidegauge.webapp.api.openapi import ONCE
 from tidegauge.webapp.api.requests import BodySerializer
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.maintenance.replay import last_replay, request_replay
@@ -56,7 +59,8 @@ class ReplayView(ApiView):
         return Response(ReplaySerializer(last_replay(queries.pipeline(name).name)).data)
 
     @call(
-        "replay_dead_letters", "pipelines", ReplaySerializer, "The replay, requested.", 409, status=202, body=ReplayBody
+        "replay_dead_letters", "pipelines", ReplaySerializer, "The replay, requested.", 409, 422, status=202,
+        body=ReplayBody, headers=ONCE,
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
         """Replay dead letters.
@@ -67,6 +71,7 @@ class ReplayView(ApiView):
         is under way, and if no driver runs. An API key with restrictions gets a 403.
         """
         key_scope(request).check_unrestricted()
+        sent = idempotent(request)
         reason = ReplayBody.read(request.data).get("reason") or None
-        request_replay(name=name, choice=Choice(pattern=reason), requested_by=requester(request))
-        return Response(ReplaySerializer(last_replay(name)).data, status=202)
+        act = partial(request_replay, name=name, choice=Choice(pattern=reason), requested_by=requester(request))
+        return once(sent, act, lambda: Response(ReplaySerializer(last_replay(name)).data, status=202))
