@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import Error, connection
-from django.db.models import QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.http import HttpRequest
 from django.utils import timezone
 from prometheus_client import Counter
@@ -126,6 +126,13 @@ def since(hours: int, *, prefix: str = "", state: str = "") -> QuerySet[UsageHou
     """Return the rows of the last hours, the newest first. prefix, state: only those of one API key or one state."""
     wanted = {name: word for name, word in {"prefix": prefix, "state": state}.items() if word}
     return UsageHour.objects.filter(hour__gt=timezone.now() - timedelta(hours=hours), **wanted)
+
+
+def after(rows: QuerySet[UsageHour], last: UsageHour) -> QuerySet[UsageHour]:
+    """Return the rows that come after one of them."""
+    hour, prefix, state = last.hour, last.prefix, last.state
+    same_hour = Q(hour=hour, prefix__gt=prefix) | Q(hour=hour, prefix=prefix, state__gt=state)
+    return rows.filter(Q(hour__lt=hour) | same_hour)
 
 
 def totals(rows: QuerySet[UsageHour]) -> dict[str, int]:

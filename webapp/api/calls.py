@@ -67,10 +67,10 @@ def listed(name: str, child: type[serializers.Serializer], title: str = "") -> s
     return inline_serializer(title or f"{name.capitalize()}List", {name: child(many=True)})
 
 
-def page_of(name: str, child: type[serializers.Serializer]) -> serializers.Serializer:
-    """Return the description of a page of a list."""
+def page_of(name: str, child: type[serializers.Serializer], title: str = "") -> serializers.Serializer:
+    """Return the description of a page of a list. title: its name in the schema."""
     following = serializers.CharField(allow_null=True, help_text="the cursor of the next page; null on the last one")
-    return inline_serializer(name.capitalize(), {name: child(many=True), "next": following})
+    return inline_serializer(title or name.capitalize(), {name: child(many=True), "next": following})
 
 
 def asked(name: str, body: dict[str, Any]) -> OpenApiExample:

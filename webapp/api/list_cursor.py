@@ -1,4 +1,4 @@
-"""Cursors of lists that are newest first: alerts, batches, runs, the versions of a key.
+"""Cursors of lists that are newest first: alerts, batches, runs, usage, the versions of a key.
 
 A cursor is where a page ended and what the list was narrowed to, signed, so that a client can send it alone and cannot
 change it. Cursors of entries have more to keep, see entries.py.

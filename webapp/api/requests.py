@@ -388,7 +388,8 @@ def read_range(asked: Mapping[str, Any]) -> TimeRange:
 
 
 class UsageParameters(RequestSerializer):
-    hours = NumberParameter(1, MAX_HOURS, default=24, help_text="So many hours back")
+    hours = NumberParameter(1, MAX_HOURS, required=False, help_text="So many hours back; 24 if absent")
     key = TextParameter(help_text="Of this API key, by the eight characters after `tmk_`; of all if absent")
     state = TextParameter(help_text="Of this state; of all if absent")
-    limit = NumberParameter(1, MAX_USAGE, default=1_000, help_text="At most so many rows, the newest ones")
+    limit = NumberParameter(1, MAX_USAGE, default=1_000, help_text="At most so many rows in a page")
+    cursor = TextParameter(help_text=CURSOR)

@@ -234,6 +234,24 @@ class TestReading:
         assert self.listed(admin_client, "?key=bbbbbbbb") == [("bbbbbbbb", "a")]
         assert self.listed(admin_client, "?limit=1") == [("bbbbbbbb", "a")]
 
+    def test_pages_follow_each_other_by_their_cursor_alone(self, db, admin_client):
+        at = timezone.now().replace(minute=0)
+        rows = [
+            (at - timedelta(hours=n), prefix, state) for n in (0, 30) for prefix in "ab" for state in ("", "x", "y")
+        ]
+        made = [row(hour=hour, prefix=prefix, state=state) for hour, prefix, state in rows]
+
+        first = admin_client.get("/api/v1/usage?hours=48&key=b&limit=2").json()
+        found, cursor = first["usage"], first["next"]
+        while cursor:
+            page = admin_client.get("/api/v1/usage", {"cursor": cursor, "limit": 1}).json()
+            found, cursor = found + page["usage"], page["next"]
+
+        assert [(each["key"], each["state"]) for each in found] == [("b", state) for state in ["", "x", "y"] * 2]
+        assert admin_client.get("/api/v1/usage", {"cursor": first["next"], "hours": 3}).status_code == 400
+        made[4].delete()  # the last one of the first page
+        assert "was deleted" in admin_client.get("/api/v1/usage", {"cursor": first["next"]}).json()["detail"]
+
     @pytest.mark.parametrize("restrictions", [{}, {"states": ["a"]}])
     def test_a_key_sees_its_own_alone(self, rows, db, restrictions):
         own = with_secret("own", ["read"], **restrictions)

@@ -11,13 +11,18 @@ from rest_framework.response import Response
 from tidegauge.webapp.accounts import usage
 from tidegauge.webapp.accounts.issuing import LEAST_SECONDS, MOST_SECONDS, issue
 from tidegauge.webapp.accounts.key_options import Scope
+from tidegauge.webapp.accounts.models import UsageHour
 from tidegauge.webapp.accounts.permissions import READ_USAGE, REVOKE_TOKENS, api_key, key_scope
 from tidegauge.webapp.accounts.revoked_tokens import revoke_token
-from tidegauge.webapp.api.api_view import ApiView
-from tidegauge.webapp.api.calls import asked, call, listed
+from tidegauge.webapp.api.api_view import ApiView, link_to_next
+from tidegauge.webapp.api.calls import asked, call, page_of
+from tidegauge.webapp.api.entries import InvalidCursorError
+from tidegauge.webapp.api.list_cursor import ListQuery
+from tidegauge.webapp.api.openapi import NEXT
 from tidegauge.webapp.api.requests import UsageParameters
 from tidegauge.webapp.api.tokens import TokenBody, TokenSerializer
 
+HOURS = 24
 FOR_A_PAGE = {"states": ["flights_by_carrier"], "key_prefix": ["JFK"], "rate": 120, "sub": "user-17"}
 
 
@@ -79,16 +84,18 @@ class UsageView(ApiView):
     parameters = {"GET": UsageParameters}
     read_usage = READ_USAGE
 
-    @call("list_usage", "access", listed("usage", UsageSerializer), "Usage.")
+    @call("list_usage", "access", page_of("usage", UsageSerializer, "UsageList"), "A page.", headers=[NEXT])
     def get(self, request: Request) -> Response:
-        """List what API keys have used, by hour and state, newest first.
+        """List what API keys have used, by hour and state, newest first, in pages.
 
         Requests, keys looked up, bytes sent and refusals. An API key gets only its own usage, because others may be of
         other teams; a session with the permission `$read_usage` gets that of all API keys. A token gets a 403, and so
         does a session without the permission. A request is counted some seconds after its answer.
+        Send `next` of a page as `cursor` to get the following one; it is null on the last page.
         """
         asked = UsageParameters.read(request.query_params.dict())
-        key, wanted = api_key(request), asked.get("key", "")
+        query, limit = ListQuery.read("usage", asked, ("hours", "key", "state")), asked["limit"]
+        key, wanted = api_key(request), query.narrowed.get("key", "")
         if key is None:
             if not request.user.has_perm(READ_USAGE):
                 raise PermissionDenied(f"you lack the permission {READ_USAGE!r}; the group admin has it")
@@ -99,5 +106,13 @@ class UsageView(ApiView):
             raise PermissionDenied(f"an API key may read only its own usage, {key.prefix!r}")
         else:
             wanted = key.prefix
-        rows = usage.since(asked["hours"], prefix=wanted, state=asked.get("state", ""))
-        return Response({"usage": UsageSerializer(rows[: asked["limit"]], many=True).data})
+        hours, state = query.narrowed.get("hours", HOURS), query.narrowed.get("state", "")
+        found = usage.since(hours, prefix=wanted, state=state)
+        if query.before is not None:
+            last = UsageHour.objects.filter(pk=query.before).first()
+            if last is None:
+                raise InvalidCursorError("what cursor goes on from was deleted; start again without a cursor")
+            found = usage.after(found, last)
+        rows, cursor = query.page(list(found[: limit + 1]), limit, lambda row: row.pk)
+        document = {"usage": UsageSerializer(rows, many=True).data, "next": cursor}
+        return Response(document, headers=link_to_next(request, cursor))
