@@ -28,7 +28,7 @@ EXPENSIVE = {
 }
 LONG = {"browser", "long", "processes", "soak", "spark"}
 
-# Not even imported for `make test`: no test in them is marked `core`.
+# Not even imported for `make test`, so all of their tests belong to the rest.
 REST_FOLDERS = ["tests/benchmarks", "tests/pipelines/cluster"]
 
 
@@ -46,8 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    is_of_the_rest = any(collection_path == config.rootpath / folder for folder in REST_FOLDERS)
-    return True if config.option.tier == "quick" and is_of_the_rest else None
+    return True if config.option.tier == "quick" and is_in_rest_folder(collection_path, config.rootpath) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
@@ -65,7 +64,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: process(item) not in EXPENSIVE.values())
 
 
+def is_in_rest_folder(path: Path, root: Path) -> bool:
+    return any(path.is_relative_to(root / folder) for folder in REST_FOLDERS)
+
+
 def is_quick(item: pytest.Item) -> bool:
+    if is_in_rest_folder(item.path, item.config.rootpath):
+        return False
     if item.get_closest_marker("core"):
         return True
     return not LONG & {mark.name for mark in item.iter_markers()} and not expensive(item)
