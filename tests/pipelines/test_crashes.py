@@ -18,8 +18,8 @@ from tidegauge.pipelines.jobs.flights import flights
 pytestmark = pytest.mark.spark
 
 SEED = 20130101
-LIMITS = ["--files-per-batch", "46", "--once"]
-BATCHES = 8  # 365 days, 46 to a batch
+LIMITS = ["--files-per-batch", "24", "--once"]
+BATCHES = 16  # 365 days, 24 to a batch
 PATIENCE_SECONDS = 120
 
 

@@ -211,7 +211,8 @@ def test_the_job_of_one_s_own_feeds_a_state(shop):
     (shop.folder / "job.py").write_text(JOB)
     activated = {"PATH": f"{shop.programs}{os.pathsep}{os.environ['PATH']}"}
     (shop.folder / "landing").mkdir()
-    (shop.folder / "landing" / "1.json").write_text('{"page": "/home"}\n{"page": "/cart"}\n{"page": "/home"}\n')
-    run("python", "job.py", cwd=shop.folder, **shop.environ | activated)
+    for number in range(2):
+        (shop.folder / "landing" / f"{number}.json").write_text('{"page": "/home"}\n{"page": "/cart"}\n')
+        run("python", "job.py", cwd=shop.folder, **shop.environ | activated)
 
-    assert shop.rows("SELECT page, views FROM tidegauge_live.viewed ORDER BY 1") == [("/cart", 1), ("/home", 2)]
+    assert shop.rows("SELECT page, views FROM tidegauge_live.viewed ORDER BY 1") == [("/cart", 2), ("/home", 2)]
