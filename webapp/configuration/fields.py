@@ -1,6 +1,6 @@
 """The types of fields in a configuration. Each returns one form of equal values, so that plain values are compared.
 
-A type takes a value of a file, or a stored one, and raises TypeError for a value that is none.
+A type reads a value from a file or from the database, and raises TypeError if the value is invalid.
 """
 
 import json

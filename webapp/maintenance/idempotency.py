@@ -27,18 +27,20 @@ class IdempotentRequest:
 
 
 def carry_out_once(request: IdempotentRequest | None, act: Callable[[], object]) -> bool:
-    """Carry out an act in a transaction unless the same request has done so. Returns whether it has.
+    """Carry out an act, unless the same request has already done so. Returns whether it has.
 
     request: None if the client has sent no key. Raises IdempotencyKeyReusedError, and what the act does; a request that
     failed may be sent again.
     """
+    if request is None:
+        act()
+        return False
     with transaction.atomic():
-        row = None if request is None else claim(request)
-        if row is not None and request is not None and was_sent(row, request):
+        row = claim(request)
+        if was_sent(row, request):
             return True
         act()
-        if row is not None and request is not None:
-            keep(row, request)
+        keep(row, request)
     return False
 
 

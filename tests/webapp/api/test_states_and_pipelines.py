@@ -89,9 +89,9 @@ class TestPause:
         assert again.json()["wanted"] == "running"
 
         other = keeper.ask("POST", "/pipelines/flights/resume", headers={"Idempotency-Key": "first"})
-        anew = keeper.ask("POST", pause, headers={"Idempotency-Key": "second"})
-        assert (other.status_code, anew.json()["wanted"]) == (422, "paused")
-        assert "Idempotent-Replayed" not in anew.headers
+        second = keeper.ask("POST", pause, headers={"Idempotency-Key": "second"})
+        assert (other.status_code, second.json()["wanted"]) == (422, "paused")
+        assert "Idempotent-Replayed" not in second.headers
 
     def test_one_that_was_refused_may_be_sent_again(self, filled, keeper):
         missing, there = "/pipelines/flihgts/pause", "/pipelines/flights/pause"

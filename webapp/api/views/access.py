@@ -111,7 +111,9 @@ class UsageView(ApiView):
         if query.before is not None:
             last = UsageHour.objects.filter(pk=query.before).first()
             if last is None:
-                raise InvalidCursorError("what cursor goes on from was deleted; start again without a cursor")
+                raise InvalidCursorError(
+                    "the row after which cursor continues was deleted; start again without a cursor"
+                )
             found = usage.after(found, last)
         rows, cursor = query.page(list(found[: limit + 1]), limit, lambda row: row.pk)
         document = {"usage": UsageSerializer(rows, many=True).data, "next": cursor}
