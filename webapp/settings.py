@@ -54,6 +54,7 @@ MIDDLEWARE = [
     "tidegauge.webapp.api.direct.DirectRequests",  # goes past what follows
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "tidegauge.webapp.accounts.known_sessions.KnownSessions",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

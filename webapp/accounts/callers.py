@@ -1,4 +1,4 @@
-"""Whose work a request is, before anything was read or run for it: an API key's, or an address's.
+"""Whose work a request is, before anything was read or run for it: an API key's, a signed-in person's, or an address's.
 
 Credentials count only once this process has verified them. So nobody chooses a caller: somebody who sends a thousand
 keys that do not exist is one address, and waits for its own turns.
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, cast
 
 from rest_framework.request import Request
 
-from tidegauge.webapp.accounts import authentication, throttling
+from tidegauge.webapp.accounts import authentication, known_sessions, throttling
 
 ADDRESS = "address "
 
 
 class Caller(NamedTuple):
-    """name: what turns and bytes are charged to. is_verified: an API key that is known to this process."""
+    """name: what turns and bytes are charged to. is_verified: an API key or session that is known to this process."""
 
     name: str
     is_verified: bool
@@ -27,6 +27,10 @@ def caller_of(meta: Mapping[str, Any]) -> Caller:
     key = authentication.known(meta)
     if key is not None:
         return Caller(f"key {key.pk}", is_verified=True)
+    # Where a request has an API key, its session does not count.
+    user = None if authentication.has_api_key(meta) else known_sessions.user_of(meta)
+    if user is not None:
+        return Caller(f"user {user}", is_verified=True)
     return Caller(f"{ADDRESS}{_network(meta)}", is_verified=False)
 
 

@@ -1,7 +1,7 @@
 """The password checks of a process: one at a time, and few of one address.
 
-A check costs a third of a second of a processor, which lookups need as well, and a thread of the pages while it waits.
-So strangers who send wrong passwords on many connections must not have many checks under way.
+A check costs a third of a second of a processor, which lookups need as well, and one of the three threads of strangers
+while it waits. So people who send wrong passwords on many connections must not have many checks under way.
 """
 
 import threading
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from django.core.exceptions import PermissionDenied
 
 # Of one address, the one under way included; people who share an address rarely sign in at the same moment.
-MOST_EACH, WAIT_SECONDS = 4, 10.0
+MOST_EACH, WAIT_SECONDS = 2, 10.0
 # Of all addresses with too many wrong passwords together.
-MOST_OF_SUSPECTS, SUSPECT_WAIT_SECONDS = 5, 2.0
+MOST_OF_SUSPECTS, SUSPECT_WAIT_SECONDS = 1, 2.0
 SUSPECTS = "suspects"
 
 

@@ -8,6 +8,7 @@ import asyncio
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -44,14 +45,23 @@ COMPUTING = "exports"
 COMPUTING_SWITCH_SECONDS = 0.0002
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 
+# Requests that nobody is known to have sent, such as those of people who sign in. Their threads rest after each job, so
+# that together they compute for this share of the time, because each thread that computes makes lookups wait.
+STRANGERS, STRANGER_THREADS, SHARE_OF_STRANGERS = "strangers", 3, 1 / 4
+
 Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class Pool:
-    """Threads, for which clients take turns. Everything but `_work` runs in the thread of the event loop."""
+    """Threads, for which clients take turns. Everything but `_work` runs in the thread of the event loop.
 
-    def __init__(self, name: str, threads: int) -> None:
+    share: of the time, in which all threads together may use the processor.
+    """
+
+    def __init__(self, name: str, threads: int, share: float | None = None) -> None:
         self.name = name
+        # How many times longer a thread rests than it has computed.
+        self._rest = max(0.0, threads / share - 1) if share else 0.0
         self._turns = Turns(name, threads)
         self._started = 0
         self._given: SimpleQueue[Job] = SimpleQueue()
@@ -76,16 +86,21 @@ class Pool:
     def _work(self) -> None:
         while True:
             job, done = self._given.get()
+            began = time.thread_time()
             try:
                 result, error = job(), None
             except BaseException as raised:
                 result, error = None, raised
+            rest = self._rest * (time.thread_time() - began)
             with suppress(RuntimeError):  # the loop is closed, because the process ends
-                done.get_loop().call_soon_threadsafe(self._finish, done, result, error)
+                done.get_loop().call_soon_threadsafe(self._finish, done, result, error, rest)
             del job, done, result, error
 
-    def _finish(self, done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        self._turns.end()
+    def _finish(self, done: asyncio.Future[Any], result: Any, error: BaseException | None, rest: float) -> None:
+        if rest:
+            done.get_loop().call_later(rest, self._turns.end)
+        else:
+            self._turns.end()
         if self.name == COMPUTING and not self._turns.busy:
             sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         if done.cancelled():
@@ -109,14 +124,17 @@ def pools() -> Mapping[str, Pool]:
         "exports": settings.TIDEGAUGE_EXPORT_THREADS,
         "checks": STATUS_THREADS,
     }
-    return {name: Pool(name, threads) for name, threads in sizes.items()}
+    strangers = Pool(STRANGERS, STRANGER_THREADS, SHARE_OF_STRANGERS)
+    return {name: Pool(name, threads) for name, threads in sizes.items()} | {STRANGERS: strangers}
 
 
-def pool_of(environ: Mapping[str, Any]) -> str:
+def pool_of(environ: Mapping[str, Any], *, is_stranger: bool = False) -> str:
     """Return the name of the pool for a request. The request is not authenticated yet, so this grants nothing."""
     path, query = environ["PATH_INFO"], environ["QUERY_STRING"]
     if path in STATUS_PATHS:
         return "checks"
+    if is_stranger:
+        return STRANGERS
     if not path.startswith(API):
         reads_more = path.endswith(FOLDED_FOR_PAGES) or not SEARCHED_ON_PAGES.isdisjoint(dict(_given(query)))
         return "searches" if path.startswith("/states/") and reads_more else "pages"

@@ -114,7 +114,10 @@ class Front:
         if here is not None:
             _send(send, *here)
             return
-        run = partial(self._pools[pool_of(environ)].run, client=caller.name)
+        # A key that this process does not know yet is checked by a thread of its call; pages have no API keys.
+        may_have_key = environ["PATH_INFO"].startswith(API) and authentication.has_api_key(environ)
+        is_stranger = not caller.is_verified and not may_have_key
+        run = partial(self._pools[pool_of(environ, is_stranger=is_stranger)].run, client=caller.name)
         context = Context()
         context.run(of_request.set, wait)
         answer = partial(context.run, _answer, self._handler, environ, body, send)

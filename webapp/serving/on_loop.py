@@ -24,6 +24,7 @@ from django.utils.module_loading import import_string
 from rest_framework.exceptions import APIException
 
 from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.webapp.accounts.authentication import has_api_key
 from tidegauge.webapp.accounts.callers import Caller
 from tidegauge.webapp.accounts.concurrency import WAITS
 from tidegauge.webapp.api.direct import DirectRequests
@@ -83,6 +84,8 @@ class LoopAnswers:
         is_small = len(arrived.body) <= MOST_BYTES
         if not arrived.caller.is_verified or not environ["PATH_INFO"].startswith(API) or not is_small:
             return None
+        if not has_api_key(environ):
+            return None  # a session, which the database has
         try:
             match = _resolved(get_path_info(environ))
             view = match.func.view_class()  # type: ignore[attr-defined]

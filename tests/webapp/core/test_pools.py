@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 
 import pytest
 
@@ -88,6 +89,38 @@ def test_threads_give_way_sooner_while_an_export_computes():
     assert asyncio.run(run()) == (pytest.approx(pools.COMPUTING_SWITCH_SECONDS), pools.USUAL_SWITCH_SECONDS)
 
 
+def compute(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_threads_with_a_share_of_the_time_rest_after_a_job():
+    async def run() -> float:
+        pool, began = Pool("strangers", 2, share=0.25), time.monotonic()
+        for _ in range(3):
+            await pool.run(lambda: compute(0.02), "a")
+        return time.monotonic() - began
+
+    # The third job waits for one of two threads, which rests seven times as long as it has computed.
+    assert asyncio.run(run()) >= 8 * 0.02 + 0.02
+
+
+def test_a_job_that_fails_rests_as_well():
+    def fail() -> None:
+        compute(0.02)
+        raise KeyError("x")
+
+    async def run() -> float:
+        pool, began = Pool("strangers", 1, share=0.25), time.monotonic()
+        for _ in range(2):
+            with pytest.raises(KeyError):
+                await pool.run(fail, "a")
+        return time.monotonic() - began
+
+    assert asyncio.run(run()) >= 0.02 + 3 * 0.02 + 0.02
+
+
 @pytest.mark.parametrize(
     ("asked", "name"),
     [
@@ -127,6 +160,12 @@ def test_threads_give_way_sooner_while_an_export_computes():
 )
 def test_each_kind_of_request_has_a_pool(asked, name):
     assert pool_of(asked) == name
+
+
+@pytest.mark.parametrize("path", ["/login", "/states/s/", "/api/v1/states", "/api/v1/states/s/export", "/api/docs"])
+def test_what_a_stranger_asks_is_for_the_threads_of_strangers_but_for_the_status(path):
+    assert pool_of(environ(path, "search=J"), is_stranger=True) == "strangers"
+    assert pool_of(environ("/healthz"), is_stranger=True) == "checks"
 
 
 def test_a_saved_query_that_is_no_search_is_answered_as_lookups_are_once_it_is_known(monkeypatch):

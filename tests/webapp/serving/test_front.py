@@ -7,19 +7,20 @@ import os
 import re
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from contextvars import Context
 from pathlib import Path
 
 import pytest
-from django.http import StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 
 from tests.harness.waiting import eventually
 from tests.webapp.web_server import Server, all_of, asked, connected, one_of, request, web_server
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.serving import granian_options
-from tidegauge.webapp.serving.front import StreamedAnswer
+from tidegauge.webapp.serving.front import Front, StreamedAnswer
 
 ROOT = Path(__file__).parents[3]
 LOOKUP = "/api/v1/states/flights_by_carrier/lookup"
@@ -123,6 +124,37 @@ def test_chunked_and_compressed_bodies_are_read(served, key):
 
     assert found(served.port, lookup(key, chunked, Transfer_Encoding="chunked"))[0] == 200
     assert found(served.port, lookup(key, gzip.compress(BODY), Content_Encoding="gzip"))[0] == 200
+
+
+async def thread_of(headers: dict[str, str], path: str = "/api/v1/states") -> str:
+    """Return the name of the thread that answers a request with these headers."""
+    sent: list[dict[str, object]] = []
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    def handler(environ, start_response):
+        start_response("200 OK", [])
+        return HttpResponse(threading.current_thread().name)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "http_version": "1.1"}
+    client = {"scheme": "http", "client": ("192.0.2.7", 1)}
+    client["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+    async with asyncio.timeout(20):
+        await Front(handler)(scope | client, receive, sent.append)
+    return sent[1]["body"].decode()
+
+
+def test_strangers_have_threads_of_their_own_and_people_and_keys_do_not_wait_for_them(key, client, django_user_model):
+    stranger = {"cookie": "sessionid=made-up"}
+    client.force_login(django_user_model.objects.create_user("ann"))
+    client.get("/alerts/")
+    ann = {"cookie": f"sessionid={client.cookies['sessionid'].value}"}
+
+    threads = [asyncio.run(thread_of(headers)) for headers in (stranger, ann, {"authorization": f"Bearer {key}"})]
+
+    assert threads == ["strangers-1", "lookups-1", "lookups-1"]
+    assert asyncio.run(thread_of({"authorization": f"Bearer {key}"}, "/login")) == "strangers-1"
 
 
 def test_a_stream_whose_client_is_gone_is_not_ended_as_if_it_were_whole():
