@@ -39,7 +39,7 @@ def test_the_packages_of_feast_are_pinned_and_name_no_index():
     text = (HERE / "feast" / "requirements.txt").read_text()
 
     pins = [Requirement(line) for line in text.splitlines() if not line.startswith("#")]
-    assert {"feast", "psycopg-pool"} <= {pin.name for pin in pins}
+    assert {"feast", "psycopg-pool", "redis"} <= {pin.name for pin in pins}
     assert all([specifier.operator for specifier in pin.specifier] == ["=="] for pin in pins)
     assert not re.search("://|--", text)
 
