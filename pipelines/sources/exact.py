@@ -136,7 +136,7 @@ def csv_misfit(line: str, texts: Column, row: Column, schema: StructType, not_pl
 def _suspicious(line: str, row: Column, schema: StructType, not_plain: Column | None) -> Column | None:
     times = {} if not_plain is None else plain_times(schema)
     others = StructType([field for field in schema if field.name not in times])
-    return _or([not_plain if times else None, _any(row, others, _looks_wrong), _search(line, others)])
+    return _or([not_plain if times else None, _any(row, others, _looks_wrong), _search(line, row, others)])
 
 
 def _or(conditions: Iterable[Column | None]) -> Column | None:
@@ -169,15 +169,34 @@ def _leaves(kind: DataType) -> Iterator[DataType]:
         yield kind
 
 
-def _search(line: str, schema: StructType) -> Column | None:
+def _search(line: str, row: Column, schema: StructType) -> Column | None:
     patterns = {pattern for kind in _leaves(schema) for pattern in _in_line(kind)}
-    return _or(_found(F.col(line), pattern) for pattern in sorted(patterns))
+    return _or(_found(F.col(line), pattern, row, schema) for pattern in sorted(patterns))
 
 
-def _found(text: Column, pattern: str) -> Column:
-    # Bytes first, because that search costs almost nothing, but a regular expression up to a quarter of the parse.
-    found = text.rlike(pattern)
-    return text.contains(r"\u") & found if pattern.startswith(r"\\u") else found
+def _found(line: Column, pattern: str, row: Column, schema: StructType) -> Column:
+    found = line.rlike(pattern)
+    if pattern.startswith(r"\\u"):
+        # Bytes first, because a regular expression takes up to a quarter of the parse.
+        found = line.contains(r"\u") & found
+    if pattern in SURROGATE and not _has_keys(schema):
+        # Values before that, because they are shorter than the line.
+        found = _any(row, schema, _may_have_lost_half) & found  # type: ignore[operator]
+    return found
+
+
+def _may_have_lost_half(value: Column, kind: DataType) -> Column | None:
+    """Return whether a text may have held half a surrogate pair; Spark keeps objects and lists as they are written."""
+    if not isinstance(kind, StringType):
+        return None
+    return value.contains("?") | value.startswith("{") | value.startswith("[")
+
+
+def _has_keys(kind: DataType) -> bool:
+    """Return whether a type has maps, whose keys are texts."""
+    if isinstance(kind, StructType):
+        return any(_has_keys(field.dataType) for field in kind)
+    return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_keys(kind.elementType))
 
 
 def _in_line(kind: DataType) -> Iterable[str]:
@@ -204,7 +223,8 @@ def _looks_wrong(value: Column, kind: DataType) -> Column | None:
 
 
 def _is_written_number(text: Column) -> Column:
-    may_be_one = text.contains(".") | text.contains("E") | text.endswith('"')
+    # By its first byte first, which is a quote, a minus or a digit, because most texts begin with a letter.
+    may_be_one = (text < ":") & (text.contains(".") | text.contains("E") | text.endswith('"'))
     return may_be_one & text.rlike(WRITTEN_NUMBER)
 
 

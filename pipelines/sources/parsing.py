@@ -58,25 +58,31 @@ A_HEADER = "a header, not an event"
 Reading = Callable[[Column, StructField], Column]
 
 
-def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str]) -> DataFrame:
+def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str], place: Sequence[str] = ()) -> DataFrame:
     """Parse the column `value`, which holds one JSON object per row.
 
-    keep: columns of `texts` to keep. Fields that the schema does not name are ignored, absent ones are null.
+    keep: columns of `texts` to keep. place: those to keep of bad rows only, null in the others. Fields that the schema
+    does not name are ignored, absent ones are null.
     """
     bad = ~is_one_json_value(F.col("value"))
-    return _events(texts, partial(json_row, "value"), bad, schema, keep, partial(json_misfit, "value"))
+    return _events(texts, partial(json_row, "value"), bad, schema, keep, place, partial(json_misfit, "value"))
 
 
 def csv_events(
-    texts: DataFrame, schema: StructType, delimiter: str, keep: Sequence[str], refused: Column | None = None
+    texts: DataFrame,
+    schema: StructType,
+    delimiter: str,
+    keep: Sequence[str],
+    place: Sequence[str] = (),
+    refused: Column | None = None,
 ) -> DataFrame:
     """Parse the column `value`, which holds one CSV line per row, with the fields of the schema in its order.
 
-    refused: which lines are bad regardless of their content.
+    keep, place: as for json_events. refused: which lines are bad regardless of their content.
     """
     bad = ~_closes_its_quotes() if refused is None else refused | ~_closes_its_quotes()
     read = partial(csv_row, "value", delimiter=delimiter)
-    return _events(texts, read, bad, schema, keep, partial(csv_misfit, "value", read(_texts(schema))))
+    return _events(texts, read, bad, schema, keep, place, partial(csv_misfit, "value", read(_texts(schema))))
 
 
 def json_row(line: str, schema: StructType) -> Column:
@@ -102,29 +108,40 @@ def _events(
     bad: Column,
     schema: StructType,
     keep: Sequence[str],
+    place: Sequence[str],
     misfit: Callable[[Column, StructType, Column], Column | None],
 ) -> DataFrame:
     """Parse with times as texts, because casting plain ones is cheaper; if one is not plain, parse again with types."""
     row, again, times = F.col("row"), F.col("again"), plain_times(schema)
     texts_of_times = {name: row.getField(name) for name in times}
     is_plain = reduce(and_, [is_plain_time(text, times[name]) for name, text in texts_of_times.items()], F.lit(True))
+    # Columns of their own beside `again`, because Spark then casts each time once for both.
+    casts = {name: (f"time_{n}", text.try_cast(times[name])) for n, (name, text) in enumerate(texts_of_times.items())}
     values = {field.name: row.getField(field.name) for field in schema} | {
-        name: F.when(again.isNull(), text.try_cast(times[name])).otherwise(again.getField(name))
-        for name, text in texts_of_times.items()
+        name: F.when(again.isNull(), F.col(column)).otherwise(again.getField(name))
+        for name, (column, _) in casts.items()
     }
     bad = bad | row.getField(CORRUPT).isNotNull() | again.getField(CORRUPT).isNotNull() | ~F.is_valid_utf8("value")
     bad = reduce(or_, [values[name].isNull() for name in required(schema)], bad)
     changed = misfit(row, schema, again.isNotNull())
     # Without a value a row is not bad, because a message may have none; a line always has one.
     bad = F.col("value").isNotNull() & (bad if changed is None else bad | changed)
+    every = ["value", *keep, *place]
     return (
-        texts.select("value", *keep, read(_texts(schema, times)).alias("row"))
-        .select("value", *keep, "row", F.when(~is_plain, read(schema)).alias("again"))
+        texts.select(*every, read(_texts(schema, times)).alias("row"))
+        .select(
+            *every,
+            "row",
+            *(cast.alias(column) for column, cast in casts.values()),
+            F.when(~is_plain, read(schema)).alias("again"),
+        )
         .select(
             *(value.alias(name) for name, value in values.items()),
             F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE),
             F.when(bad, F.col("value").cast("binary")).alias(BAD_BYTES),
             *keep,
+            # Null in good rows, because a path is longer than most events, and rows are copied and cached.
+            *(F.when(bad, F.col(name)).alias(name) for name in place),
         )
     )
 

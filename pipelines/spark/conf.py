@@ -42,6 +42,9 @@ SETTINGS = {
     # Off, because PySpark otherwise records the Python line of each column operation for error messages. That takes ten
     # messages to Java and back per operation, half of all that a small batch sends.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Off, because a batch's events are cached only until its states have read them: choosing a compression for them
+    # took a fifth of the processor time of a large batch with four states.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Limited, so that a task that does not react cannot delay a stop forever.
     "spark.sql.streaming.stopTimeout": "30s",
 }

@@ -88,7 +88,7 @@ class JsonFiles(_LineFiles):
     pattern = "*.json*"
 
     def parse(self, batch: DataFrame) -> Parsed:
-        rows = json_events(batch.where("trim(value) <> ''"), self.schema, [FILE])
+        rows = json_events(batch.where("trim(value) <> ''"), self.schema, keep=(), place=[FILE])
         return Parsed(rows, tuple(self.schema.names), BAD_LINE)
 
     def _why_bad(self, row: Row) -> str:
@@ -143,12 +143,12 @@ class CsvFiles(_LineFiles):
         if self.header:
             events = self._events_under_headers(lines)
         else:
-            events = csv_events(lines, self.schema, self.delimiter, [FILE])
+            events = csv_events(lines, self.schema, self.delimiter, keep=(), place=[FILE])
         return Parsed(events, tuple(self.schema.names), BAD_LINE, by_row=not self.header)
 
     def _parsed(self, lines: DataFrame) -> Parsed:
         lines = lines.withColumn(FOUND_HEADER, F.lit(None).cast("string"))
-        events = csv_events(lines, self.schema, self.delimiter, [FILE, FOUND_HEADER], self._names_the_schema("value"))
+        events = self._below_header(lines, self._names_the_schema("value"))
         return Parsed(events, tuple(self.schema.names), BAD_LINE)
 
     def _record(self, row: Row) -> dict[str, Any] | None:
@@ -168,7 +168,11 @@ class CsvFiles(_LineFiles):
         found = located.withColumn(FOUND_HEADER, F.when(F.col("at").isNull(), "").otherwise(F.col("wrong")))
         below = found.where(f"{FOUND_HEADER} IS NOT NULL OR {ORDER} <> at")
         bad = F.col(FOUND_HEADER).isNotNull() | self._names_the_schema("value")
-        return csv_events(below, self.schema, self.delimiter, [FILE, FOUND_HEADER], bad)
+        return self._below_header(below, bad)
+
+    def _below_header(self, lines: DataFrame, refused: Column) -> DataFrame:
+        place = [FILE, FOUND_HEADER]
+        return csv_events(lines, self.schema, self.delimiter, keep=(), place=place, refused=refused)
 
     def _names_the_schema(self, line: str) -> Column:
         texts = StructType()

@@ -100,6 +100,19 @@ def test_a_json_value_that_would_be_changed_makes_its_line_bad(spark):
     assert found == expected
 
 
+@pytest.mark.skipif(not HALF_PAIRS, reason="this Spark does not report them")
+def test_half_a_surrogate_pair_makes_its_line_bad_wherever_a_text_can_hold_it(spark):
+    """Without maps in the schema, as most sources: the search then begins at the values that Spark has read."""
+    schema = StructType.fromDDL("x string, deep struct<y: array<string>>")
+    places = ['{"x": %s}', '{"x": {"as it is": %s}}', '{"x": [%s]}', '{"deep": {"y": ["a", %s]}}']
+    bad = [place % half for place in places for half in HALF_PAIRS]
+    good = ['{"x": "?", "other": "\\ud800"}', '{"x": "\\ud83d\\ude00?"}', '{"x": "\\\\ud800?"}', '{"x": {"y": "?"}}']
+
+    found = is_bad(json_events(lines(spark, [*bad, *good]), schema, ["value"]))
+
+    assert found == dict.fromkeys(bad, True) | dict.fromkeys(good, False)
+
+
 def test_a_csv_field_that_would_be_changed_makes_its_line_bad(spark):
     schema = StructType.fromDDL(", ".join(f"x{n} {kind}" for n, kind in enumerate(TEXTS)) + ", other double")
     expected = {
