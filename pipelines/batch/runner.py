@@ -27,7 +27,7 @@ from tidegauge.pipelines.declare.idle import IdleTimers
 from tidegauge.pipelines.declare.lateness import late_letters
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import PersistentAggregate
-from tidegauge.pipelines.spark.session import most_tasks
+from tidegauge.pipelines.spark.session import most_tasks, partitions_of
 from tidegauge.state_backends.dead_letters import replay as dead_letter_replay
 from tidegauge.state_backends.dead_letters.letters import delete_dead_letters, write_dead_letters
 from tidegauge.state_backends.dead_letters.replay import RawLetter
@@ -179,7 +179,7 @@ class BatchRunner:
             late_before=before.watermark,
             keeps_connections=WORKERS_PER_TASK * most_tasks(frame.sparkSession) <= self._writers,
         )
-        by_one_task = self._is_small and frame.rdd.getNumPartitions() <= FEW_PARTS
+        by_one_task = self._is_small and partitions_of(frame) <= FEW_PARTS
         batch_input = BatchInput(self.pipeline, frame, batch, few=by_one_task, replayed=self._letters_to_replay(batch))
         frames = Frames(self.pipeline, context, batch_input.events)
         try:

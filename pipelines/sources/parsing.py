@@ -44,10 +44,10 @@ from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.sources.exact import csv_misfit, is_plain_time, json_misfit, plain_times, text_misfit
 from tidegauge.pipelines.sources.source import nullable, required
 
-# The text of a bad row, and its bytes as they are; both null in every good row.
-BAD_LINE, BAD_BYTES, CORRUPT = "_bad_line", "_bad_bytes", "_corrupt"
+# The text of a bad row, and a struct of its bytes as they are and of where it came from; both null in every good row.
+BAD_LINE, BAD_ROW, CORRUPT = "_bad_line", "_bad_row", "_corrupt"
 # Columns of the rows beside an event's own.
-RESERVED = (BAD_LINE, BAD_BYTES, CORRUPT)
+RESERVED = (BAD_LINE, BAD_ROW, CORRUPT)
 
 SHOWN_CHARACTERS = 60  # of a value, in a reason
 WHOLE_BITS: dict[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
@@ -61,8 +61,8 @@ Reading = Callable[[Column, StructField], Column]
 def json_events(texts: DataFrame, schema: StructType, keep: Sequence[str], place: Sequence[str] = ()) -> DataFrame:
     """Parse the column `value`, which holds one JSON object per row.
 
-    keep: columns of `texts` to keep. place: those to keep of bad rows only, null in the others. Fields that the schema
-    does not name are ignored, absent ones are null.
+    keep: columns of `texts` to keep. place: those to keep of bad rows only, in BAD_ROW, beside the field `bytes`; there
+    is no BAD_ROW without any. Fields that the schema does not name are ignored, absent ones are null.
     """
     bad = ~is_one_json_value(F.col("value"))
     return _events(texts, partial(json_row, "value"), bad, schema, keep, place, partial(json_misfit, "value"))
@@ -126,6 +126,9 @@ def _events(
     changed = misfit(row, schema, again.isNotNull())
     # Without a value a row is not bad, because a message may have none; a line always has one.
     bad = F.col("value").isNotNull() & (bad if changed is None else bad | changed)
+    # Only of bad rows, because a path is longer than most events, and rows are copied and cached. All in one column,
+    # because Spark plans the condition again for each.
+    raw = F.col("value").cast("binary").alias("bytes")
     every = ["value", *keep, *place]
     return (
         texts.select(*every, read(_texts(schema, times)).alias("row"))
@@ -138,10 +141,8 @@ def _events(
         .select(
             *(value.alias(name) for name, value in values.items()),
             F.when(bad, F.make_valid_utf8("value")).alias(BAD_LINE),
-            F.when(bad, F.col("value").cast("binary")).alias(BAD_BYTES),
+            *([F.when(bad, F.struct(raw, *place)).alias(BAD_ROW)] if place else []),
             *keep,
-            # Null in good rows, because a path is longer than most events, and rows are copied and cached.
-            *(F.when(bad, F.col(name)).alias(name) for name in place),
         )
     )
 

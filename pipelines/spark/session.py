@@ -212,6 +212,12 @@ def plan_nodes(frame: DataFrame) -> Iterator[Any]:
         waiting += [children.apply(place) for place in range(children.size())]
 
 
+def partitions_of(frame: DataFrame) -> int:
+    """Return how many partitions a frame has; of rows that Spark already has, as those of a batch, without a plan."""
+    plan = frame._jdf.queryExecution().analyzed()
+    return int(plan.rdd().getNumPartitions()) if plan.nodeName() == "LogicalRDD" else frame.rdd.getNumPartitions()
+
+
 def most_tasks(spark: SparkSession) -> int:
     """Return the most tasks of a stage that may run at the same time."""
     return max(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)

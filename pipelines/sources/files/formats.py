@@ -18,8 +18,8 @@ from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.sources.files.folder import FILE, Folder
 from tidegauge.pipelines.sources.parsing import (
     A_HEADER,
-    BAD_BYTES,
     BAD_LINE,
+    BAD_ROW,
     CORRUPT,
     csv_events,
     csv_row,
@@ -49,7 +49,8 @@ class _LineFiles(Folder):
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:
         numbers = line_numbers(self._is_header)
-        for row in read_rows(parsed.where(f"{BAD_LINE} is not null").orderBy(FILE)):
+        bad = parsed.where(f"{BAD_LINE} is not null").select(BAD_LINE, f"{BAD_ROW}.*")
+        for row in read_rows(bad.orderBy(FILE)):
             path, line = path_of(row[FILE]), row[BAD_LINE]
             yield DeadLetter(path.name, line, self._why_bad(row), numbers(path, line), record=self._record(row))
 
@@ -59,7 +60,7 @@ class _LineFiles(Folder):
         return self._parsed(spark.createDataFrame(lines, schema).withColumn("value", F.col("value").cast("string")))
 
     def _record(self, row: Row) -> dict[str, Any] | None:
-        return {"record": self.records, "file": row[FILE], "line": record_value(row[BAD_BYTES])}
+        return {"record": self.records, "file": row[FILE], "line": record_value(row["bytes"])}
 
     def parse(self, batch: DataFrame) -> Parsed:
         raise NotImplementedError
@@ -209,7 +210,7 @@ class TextFiles(_LineFiles):
         super().__init__(folder, schema=LINE, files_per_batch=files_per_batch, max_bad_share=max_bad_share)
 
     def parse(self, batch: DataFrame) -> Parsed:
-        lines = batch.where("trim(value) <> ''").select(F.make_valid_utf8("value").alias("line"), FILE)
+        lines = batch.where("trim(value) <> ''").select(F.make_valid_utf8("value").alias("line"))
         return Parsed(lines, ("line",))
 
     def dead_letters(self, parsed: DataFrame) -> Iterator[DeadLetter]:

@@ -5,7 +5,7 @@ from pyspark.sql.types import StructType
 
 from tidegauge.pipelines.batch.key_filter import FAULTS
 from tidegauge.pipelines.sources.postgres.table import SPARK_TYPES
-from tidegauge.pipelines.spark.session import spark_type
+from tidegauge.pipelines.spark.session import partitions_of, spark_type
 from tidegauge.state_backends.spec.types import KEY_TYPES, TYPES
 
 FULL_NAMES = {"timestamp with time zone": "timestamptz"}
@@ -24,3 +24,9 @@ def test_faults_are_of_types_that_keys_have():
 
 def test_a_type_that_the_table_lacks_is_called_in_spark_as_in_postgresql():
     assert [spark_type("text"), spark_type("json"), spark_type("smallint")] == ["string", "string", "smallint"]
+
+
+def test_partitions_are_counted_of_rows_that_spark_has_and_of_a_query(spark):
+    rows = spark.createDataFrame(spark.sparkContext.parallelize([(1,), (2,), (3,)], 3), "n int")
+
+    assert [partitions_of(rows), partitions_of(rows.where("n > 1").repartition(2, "n"))] == [3, 2]
