@@ -219,12 +219,14 @@ def _looks_wrong(value: Column, kind: DataType) -> Column | None:
         return F.abs(value) == F.lit(float("inf"))
     if isinstance(kind, ByteType):
         return value < 0  # because Spark reads 200 as -56
-    return _is_written_number(value) if isinstance(kind, StringType) else None
+    return _is_written_number(value, kind) if isinstance(kind, StringType) else None
 
 
-def _is_written_number(text: Column) -> Column:
-    # By its first byte first, which is a quote, a minus or a digit, because most texts begin with a letter.
-    may_be_one = (text < ":") & (text.contains(".") | text.contains("E") | text.endswith('"'))
+def _is_written_number(text: Column, kind: StringType) -> Column:
+    may_be_one = text.contains(".") | text.contains("E") | text.endswith('"')
+    if kind == StringType():  # because a collation may put digits after a colon
+        # By its first byte first, which is a quote, a minus or a digit, because most texts begin with a letter.
+        may_be_one = (text < ":") & may_be_one
     return may_be_one & text.rlike(WRITTEN_NUMBER)
 
 
