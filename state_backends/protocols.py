@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidegauge.state_backends.ledger.batch import Batch
     from tidegauge.state_backends.maintenance import Horizon, Step
     from tidegauge.state_backends.reader.reader import Reader
+    from tidegauge.state_backends.reader.scanned import CommittedRow, Published
     from tidegauge.state_backends.spec.state_spec import StateSpec
 
 
@@ -249,6 +250,15 @@ class StateTables(Protocol):
         """Make the space of deleted rows usable again."""
 
 
+class LoopRows(Protocol):
+    """The committed rows of one state, for an event loop. Connections belong to the loop that has opened them."""
+
+    async def multi_get_committed(
+        self, keys: Sequence[Key], *, clock: datetime | None = None
+    ) -> "tuple[Published, Sequence[CommittedRow]]":
+        """Return what `CommittedRows.multi_get_committed` does."""
+
+
 class Backend(Protocol):
     """Everything that a store of states owes to the rest. Registered by one line in `BACKENDS`.
 
@@ -282,6 +292,12 @@ class Backend(Protocol):
 
     def reader(self, conn: "psycopg.Connection", spec: "StateSpec", past: "Reader | None") -> "Reader":
         """Return a reader of the committed batch. past: reads the state's changelog, None where it keeps none."""
+
+    def loop_rows(self, spec: "StateSpec") -> LoopRows | None:
+        """Return the committed rows for an event loop; None if they are in the ledger's database, or for threads only.
+
+        Raises BackendSetupError as `check` does.
+        """
 
     def committed_values(
         self, conn: "psycopg.Connection", spec: "StateSpec", keys: Sequence[Key], txid: int, at: datetime

@@ -20,6 +20,7 @@ from tidegauge.state_backends.changelog import Changelog
 from tidegauge.state_backends.errors import BackendSetupError, FindingError, SpecMismatchError
 from tidegauge.state_backends.ledger.batch import Batch
 from tidegauge.state_backends.maintenance import Horizon, Step, clock, note_expired
+from tidegauge.state_backends.protocols import LoopRows
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.reader.scanning import ScanningReader
 from tidegauge.state_backends.repair.rebuilding import rebuild
@@ -80,6 +81,9 @@ class ExternalBackend(ABC):
 
     def reader(self, conn: psycopg.Connection, spec: StateSpec, past: Reader | None) -> ScanningReader:
         return ScanningReader(conn, spec, self.guarded(spec), past)
+
+    def loop_rows(self, spec: StateSpec) -> LoopRows | None:
+        return None  # a store with an asyncio client can do better
 
     def committed_values(
         self, conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int, at: datetime

@@ -7,19 +7,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import psycopg
 
+from tidegauge.state_backends.errors import CapabilityError, UnknownStateError
 from tidegauge.state_backends.reader.arrow import from_rows
 from tidegauge.state_backends.reader.bounds import MOST_SCANNED
 from tidegauge.state_backends.reader.filters import Where
 from tidegauge.state_backends.reader.query import RangeQuery
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.steps import Steps
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Result = TypeVar("Result")
 
 # Rows per fetch of an export: enough that round trips do not matter, and so few that reading them holds Python's
 # interpreter for less than a millisecond, because lookups in other threads need it some twenty times each.
@@ -83,6 +87,22 @@ class Ask(NamedTuple):
     parameters: list[Any]
     width: int
     read: Callable[[Sequence[Any]], Snapshot]
+
+
+class LedgerRow(NamedTuple):
+    """A step of a read asks for the first row of a statement over the ledger's database; None if there is none."""
+
+    statement: bytes
+    parameters: Sequence[Any]
+
+
+class ShownRows(NamedTuple):
+    """A step of a read asks a store outside of the ledger's database for what `multi_get_committed` returns."""
+
+    keys: Sequence[Key]
+
+
+ReadSteps: TypeAlias = Steps[LedgerRow | ShownRows, Result]
 
 
 @dataclass
@@ -186,6 +206,16 @@ class Reader(Protocol):
 
         None if the rows are not in the ledger's database. Raises what those two raise for keys and measures.
         """
+
+    def multi_get_steps(self, keys: Sequence[Key], measures: Sequence[str] | None = None) -> ReadSteps[Snapshot]:
+        """Return `multi_get` at the committed batch as work in steps, for an event loop. They raise what it raises."""
+        ask = self.ask(keys, measures)
+        if ask is None:
+            raise CapabilityError(f"state {self.spec.name!r}: its reader answers lookups in threads only")
+        row = yield LedgerRow(ask.statement, ask.parameters)
+        if row is None:
+            raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
+        return ask.read(row)
 
     def page(
         self,

@@ -15,12 +15,9 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import psycopg
-from psycopg import sql
 
-from tidegauge.state_backends.committed import isolation, ledger_sql
-from tidegauge.state_backends.errors import MovedOnError, NotCommittedError, OutOfReachError, UnknownStateError
-from tidegauge.state_backends.ledger import findings
-from tidegauge.state_backends.ledger.batch import attempt_name
+from tidegauge.state_backends.committed import isolation
+from tidegauge.state_backends.errors import MovedOnError
 from tidegauge.state_backends.reader.bounds import (
     MOST_SCANNED,
     KeyRange,
@@ -34,7 +31,18 @@ from tidegauge.state_backends.reader.filters import Where, meets
 from tidegauge.state_backends.reader.groups import Grouping, too_many_to_group
 from tidegauge.state_backends.reader.history import NEVER_ANOTHER
 from tidegauge.state_backends.reader.query import RangeQuery
-from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
+from tidegauge.state_backends.reader.reader import (
+    Ask,
+    CommittedBatch,
+    Export,
+    LedgerRow,
+    Reader,
+    ReadSteps,
+    ShownRows,
+    Snapshot,
+    columns_of,
+    expiry,
+)
 from tidegauge.state_backends.reader.scanned import (
     Bounded,
     CommittedRow,
@@ -46,18 +54,12 @@ from tidegauge.state_backends.reader.scanned import (
     place_of,
     shown_key,
 )
+from tidegauge.state_backends.reader.shown_batch import LedgerBatch, ShownBatch, shown_again
 from tidegauge.state_backends.spec.row import Key, Versioned
 from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.steps import run
 
 Answer = TypeVar("Answer")
-
-# Token, attempt and time of batch %s, the epoch, the newest committed txid, the open one, and the oldest batch whose
-# time is known.
-BATCH = ledger_sql(
-    "coalesce(b.token, ''), coalesce(b.attempt, 0), b.batch_time, p.epoch, p.committed_txid, p.open_txid, "
-    "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidegauge.batch o WHERE o.pipeline = p.name)",
-    sql.SQL("LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = %s"),
-).as_bytes()
 
 # How often to read if batches are published faster than the state is read.
 TRIES = 5
@@ -85,28 +87,10 @@ class CommittedRows(Protocol):
     ) -> tuple[Published, Iterator[tuple[Key, CommittedRow]]]: ...
 
 
-class _Batch(NamedTuple):
-    """A batch as the ledger has it. newest: the committed one. open: the next one, if it has begun. oldest: the first
-    whose time is known. token: of the driver that opened it last, "" if unknown."""
-
-    txid: int
-    token: str
-    attempt: int
-    at: datetime | None
-    epoch: str
-    newest: int
-    open: int | None
-    oldest: int
-
-    @property
-    def shown(self) -> CommittedBatch:
-        return CommittedBatch(self.txid, self.attempt, self.at, self.epoch)
-
-
 class _FoundPage(NamedTuple):
     """The rows found in a range. after: where the next page continues; None at the end of the range."""
 
-    batch: _Batch
+    batch: LedgerBatch
     rows: Sequence[Row]
     after: list[Any] | None
     complete: bool
@@ -134,6 +118,7 @@ class ScanningReader(Reader):
         self._conn = conn
         self._rows = rows
         self._past = past
+        self._batches = ShownBatch(spec)
 
     def on(self, conn: psycopg.Connection) -> Self:
         other = copy(self)
@@ -146,14 +131,10 @@ class ScanningReader(Reader):
     ) -> Snapshot:
         if at_txid is not None and self._past is not None:
             return self._past.multi_get(keys, measures, at_txid=at_txid)
-        asked = check_measures(self.spec, measures)
-        typed = self.spec.check_keys(keys)
-        batch, versions = self._versions(typed, at_txid)
-        results = [
-            {"key": key, "status": version.status, "value": self._answered(version.value, asked)}
-            for key, version in zip(typed, versions, strict=True)
-        ]
-        return self._snapshot(batch, results, versions)
+        return self._run(self._looked_up(keys, measures, at_txid))
+
+    def multi_get_steps(self, keys: Sequence[Key], measures: Sequence[str] | None = None) -> ReadSteps[Snapshot]:
+        return self._looked_up(keys, measures, None)
 
     def ask(
         self,
@@ -173,7 +154,7 @@ class ScanningReader(Reader):
         check_folds(self.spec)
         asked = check_measures(self.spec, measures)
         typed = list(dict.fromkeys(self.spec.check_keys(keys)))
-        batch, versions = self._versions(typed, at_txid)
+        batch, versions = self._run(self._batches.versions(typed, at_txid))
         statuses = [version.status for version in versions]
         values = [version.value for version in versions if version.status == "found"]
         result = {
@@ -222,7 +203,8 @@ class ScanningReader(Reader):
         typed = self.spec.check_key(key)
         published, versions, whole = self._until_still(lambda: self._carried(typed))
         on_hand = [version for version in versions if before is None or (version.txid or before) < before]
-        batch, results = self._published(published, None), [self._shown(version) for version in on_hand[:limit]]
+        batch = self._run(self._batches.published(published, None))
+        results = [self._shown(version) for version in on_hand[:limit]]
         complete = whole or len(results) == limit
         return Snapshot(*batch.shown, json_form(results).encode(), complete=complete)
 
@@ -235,7 +217,7 @@ class ScanningReader(Reader):
         dated = [(version.at, version) for version in reversed(versions) if version.at and version.at < until]
         first = max(sum(at < since for at, _ in dated) - 1, 0)
         shown = [self._shown(version) for _, version in dated[first:]]
-        return Snapshot(*self._published(published, None).shown, json_form(shown).encode())
+        return Snapshot(*self._run(self._batches.published(published, None)).shown, json_form(shown).encode())
 
     def open_export(self, query: RangeQuery, live_at: datetime | None = None) -> Export:
         if query.at_txid is not None and self._past is not None:
@@ -249,7 +231,27 @@ class ScanningReader(Reader):
         return Export(*batch.shown, columns_of(self.spec, asked), values, resources)
 
     def committed(self) -> CommittedBatch:
-        return self._published(self._shown_now(), None).shown
+        return self._run(self._batches.published(self._shown_now(), None)).shown
+
+    def _run(self, steps: ReadSteps[Answer]) -> Answer:
+        return run(steps, self._get)
+
+    def _get(self, step: LedgerRow | ShownRows) -> Any:
+        if isinstance(step, ShownRows):
+            return self._rows.multi_get_committed(step.keys)
+        return self._conn.execute(step.statement, step.parameters).fetchone()
+
+    def _looked_up(
+        self, keys: Sequence[Key], measures: Sequence[str] | None, at_txid: int | None
+    ) -> ReadSteps[Snapshot]:
+        asked = check_measures(self.spec, measures)
+        typed = self.spec.check_keys(keys)
+        batch, versions = yield from self._batches.versions(typed, at_txid)
+        results = [
+            {"key": key, "status": version.status, "value": self._answered(version.value, asked)}
+            for key, version in zip(typed, versions, strict=True)
+        ]
+        return self._snapshot(batch, results, versions)
 
     def _look(
         self, bounds: KeyRange, where: Where, order: Order | None, place: Place | None, count: int, at_txid: int | None
@@ -316,20 +318,14 @@ class ScanningReader(Reader):
         finished = self.spec.finish(value)
         return {measure: finished[measure] for measure in measures}
 
-    def _versions(self, keys: Sequence[Key], at_txid: int | None) -> tuple[_Batch, Sequence[CommittedRow]]:
+    def _scan(self, bounds: KeyRange, after: Place | None, at_txid: int | None) -> tuple[LedgerBatch, Iterator[Row]]:
         if at_txid is not None:
-            self._check_then(at_txid)
-        published, rows = self._rows.multi_get_committed(keys)
-        return self._published(published, at_txid), rows
-
-    def _scan(self, bounds: KeyRange, after: Place | None, at_txid: int | None) -> tuple[_Batch, Iterator[Row]]:
-        if at_txid is not None:
-            self._check_then(at_txid)
+            self._run(self._batches.check_then(at_txid))
         behind = None if after is None else after.key
         published, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind)
-        return self._published(published, at_txid), rows
+        return self._run(self._batches.published(published, at_txid)), rows
 
-    def _snapshot(self, batch: _Batch, results: list[Any], versions: Sequence[CommittedRow]) -> Snapshot:
+    def _snapshot(self, batch: LedgerBatch, results: list[Any], versions: Sequence[CommittedRow]) -> Snapshot:
         times = [version.at for version in versions if version.status == "found" and version.at is not None]
         until = expiry(min(times, default=None), self.spec.ttl)
         return Snapshot(*batch.shown, json_form(results).encode(), until=until)
@@ -342,59 +338,9 @@ class ScanningReader(Reader):
                 moved_on = error
         raise moved_on
 
-    def _refuse_taken_back(self, batch: _Batch) -> None:
+    def _refuse_taken_back(self, batch: LedgerBatch) -> None:
         if self._shown_now().txid < batch.txid:
             raise MovedOnError(f"state {self.spec.name!r}: batch {batch.txid} was reverted while it was read")
 
     def _shown_now(self) -> Published:
-        return self._rows.multi_get_committed([])[0]
-
-    def _published(self, published: Published, at_txid: int | None) -> _Batch:
-        txid = published.txid
-        if at_txid is not None and at_txid != txid:
-            raise OutOfReachError(self.spec.name, at_txid, txid)
-        batch = self._batch(txid)
-        self._compare(batch)
-        if txid > batch.newest:
-            # A batch that comes again stays published until its revert, and the ledger has its next attempt already.
-            return batch._replace(attempt=batch.attempt - 1)
-        self._compare_attempts(batch, published)
-        return batch
-
-    def _compare(self, published: _Batch) -> None:
-        """Raise FindingError if the store shows a batch that the ledger lacks, or has lost batches.
-
-        A batch is published only after its commit, and before the next batch is committed. So the store may be one
-        batch behind. It may be one ahead only while a batch that comes again is open and not reverted yet.
-        """
-        txid, newest = published.txid, published.newest
-        if txid > newest and not txid == newest + 1 == published.open:
-            raise findings.ahead(self.spec, txid, newest)
-        # Look again, because batches may have been published since the store was read.
-        if txid < newest - 1 and (now := self._shown_now().txid) < newest - 1:
-            raise findings.behind(self.spec, now, newest)
-
-    def _compare_attempts(self, batch: _Batch, published: Published) -> None:
-        """Raise FindingError if the store shows another attempt than the ledger has committed.
-
-        Raises MovedOnError if the batch has come again since the store was read. The ledger commits it again only after
-        the store has reverted the previous attempt. So a store that still shows that one has gone back.
-        """
-        if not (batch.token and published.by) or published.by == attempt_name(batch.token, batch.attempt):
-            return
-        if self._shown_now() == published:
-            raise findings.other_attempt(self.spec, batch.txid)
-        raise MovedOnError(f"state {self.spec.name!r}: batch {batch.txid} came again while it was read; read again")
-
-    def _check_then(self, txid: int) -> None:
-        batch = self._batch(txid)
-        if txid > batch.newest:
-            raise NotCommittedError(self.spec.name, txid, batch.newest)
-        if txid < batch.oldest:
-            raise OutOfReachError(self.spec.name, txid, batch.oldest)
-
-    def _batch(self, txid: int) -> _Batch:
-        row = self._conn.execute(BATCH, [txid, self.spec.name]).fetchone()
-        if row is None:
-            raise UnknownStateError(f"state {self.spec.name!r} is not registered with any pipeline")
-        return _Batch(txid, *row)
+        return self._run(shown_again())

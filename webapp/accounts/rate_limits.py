@@ -1,7 +1,6 @@
 """Rate limits, exact over all processes and threads: Redis counts, in one round trip.
 
-`taking` and `taking_batched` are generators that yield what Redis is to be asked, so that a thread and the event loop
-count alike: `in_thread` asks for the one, `on_loop` for the other.
+`taking` and `taking_batched` are work in steps (see steps.py), so that a thread and the event loop count alike.
 
 The algorithm is GCRA, a token bucket that is stored as one time: a bucket of `burst` requests that refills at `rate`
 requests per minute. In any t seconds no more than burst + rate * t / 60 requests are allowed. If Redis is unavailable,
@@ -13,10 +12,10 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import redis
 import redis.asyncio
@@ -24,6 +23,8 @@ from django.conf import settings
 from redis.asyncio.retry import Retry as RetryOnLoop
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from tidegauge.state_backends import steps
 
 logger = logging.getLogger(__name__)
 
@@ -90,26 +91,16 @@ class Asked(NamedTuple):
     arguments: Sequence[str | int]
 
 
-# Yields what to ask, and is sent the answer, None if Redis is unavailable.
-Taking = Generator[Asked, Any, Result]
+# The answer to a step is None if Redis is unavailable.
+Taking = steps.Steps[Asked, Result]
 
 
 def in_thread(taking: Taking[Result]) -> Result:
-    try:
-        asked = next(taking)
-        while True:
-            asked = taking.send(run(*asked))
-    except StopIteration as end:
-        return cast(Result, end.value)
+    return steps.run(taking, lambda asked: run(*asked))
 
 
 async def on_loop(taking: Taking[Result]) -> Result:
-    try:
-        asked = next(taking)
-        while True:
-            asked = taking.send(await _run_on_loop(*asked))
-    except StopIteration as end:
-        return cast(Result, end.value)
+    return await steps.run_on_loop(taking, lambda asked: _run_on_loop(*asked))
 
 
 def take(name: str, rate: int, burst: int | None = None, *, cost: int = 1) -> Verdict | None:

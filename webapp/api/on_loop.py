@@ -6,6 +6,7 @@ those that are refused, are left to a thread, where Django asks the database aga
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from django.contrib.auth.models import AnonymousUser
@@ -14,7 +15,8 @@ from django.http import HttpResponse
 from rest_framework.views import APIView
 
 from tidegauge.state_backends import StateSpec
-from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.state_backends.reader.reader import LedgerRow, Reader, ShownRows
+from tidegauge.state_backends.steps import run_on_loop
 from tidegauge.webapp.accounts import authentication
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.accounts.rate_limits import on_loop
@@ -37,8 +39,14 @@ class Database(Protocol):
     async def first_row(self, statement: bytes, parameters: Sequence[Any]) -> Any:
         """Return the first row of a statement; None if it has none."""
 
-    async def wait_for(self, state: str, txid: int, seconds: float) -> None:
-        """Return once a state has this batch, the time is up, or the client has gone; at once when called again."""
+    async def shown_rows(self, spec: StateSpec, keys: Sequence[Any]) -> Any:
+        """Return what `multi_get_committed` does for a state whose rows are outside of the database."""
+
+    async def wait_for(self, state: str, txid: int, seconds: float) -> bool:
+        """Return once a state has this batch, the time is up, or the client has gone; when called again, in a moment.
+
+        Returns whether to look again, which is False once the time is up.
+        """
 
 
 class LoopView(APIView):
@@ -89,16 +97,17 @@ async def look_up(
     keys = typed_keys(reader.spec, lookup.keys, scope)
     if lookup.combine or when.is_past or len(keys) > MOST_KEYS:
         raise ForAThreadError
-    asked = reader.ask(keys, lookup.measures)
-    if asked is None:  # the rows are in another store
-        raise ForAThreadError
     known = etags_of(lookup, when, known)
-    if known or when.min_txid is not None:
-        now = await _batch_of(lookup.state, when, database)
-        if etag := still_valid(lookup.state, now, known):
+    while True:
+        if known and (etag := await _valid_etag(lookup.state, when, known, database)):
             return etag
-    snapshot = asked.read(await _row(database, asked.statement, asked.parameters))
-    return answer_with(reader, version, snapshot, lookup, when, known)
+        steps = reader.multi_get_steps(keys, lookup.measures)
+        snapshot = await run_on_loop(steps, partial(_get, reader.spec, database))
+        if when.min_txid is None or snapshot.txid >= when.min_txid:
+            return answer_with(reader, version, snapshot, lookup, when, known)
+        check_epoch(f"state {lookup.state!r}", when, snapshot)
+        if not await database.wait_for(lookup.state, when.min_txid, when.wait_ms / 1000):
+            raise ForAThreadError
 
 
 def spec_of(name: str, scope: KeyScope) -> StateSpec:
@@ -116,20 +125,15 @@ def _reader(name: str, scope: KeyScope) -> tuple[Reader, tuple[Any, ...] | None]
     return found
 
 
-async def _batch_of(state: str, when: When, database: Database) -> readers.BatchVersion:
-    """Return the committed batch, which is `min_txid` or a later one."""
-    now = readers.BatchVersion.of(await _row(database, readers.BATCH, [state]))
-    if when.min_txid is not None and now.batch.txid < when.min_txid:
-        check_epoch(f"state {state!r}", when, now.batch)
-        await database.wait_for(state, when.min_txid, when.wait_ms / 1000)
-        now = readers.BatchVersion.of(await _row(database, readers.BATCH, [state]))
-        if now.batch.txid < when.min_txid:
-            raise ForAThreadError
-    return now
-
-
-async def _row(database: Database, statement: bytes, parameters: Sequence[Any]) -> Any:
-    row = await database.first_row(statement, parameters)
+async def _valid_etag(state: str, when: When, known: Sequence[str], database: Database) -> str | None:
+    row = await database.first_row(readers.BATCH, [state])
     if row is None:  # the state is not registered any more
         raise ForAThreadError
-    return row
+    now = readers.BatchVersion.of(row)
+    return None if now.batch.txid < (when.min_txid or 0) else still_valid(state, now, known)
+
+
+async def _get(spec: StateSpec, database: Database, step: LedgerRow | ShownRows) -> Any:
+    if isinstance(step, ShownRows):
+        return await database.shown_rows(spec, step.keys)
+    return await database.first_row(step.statement, step.parameters)

@@ -5,10 +5,8 @@ age. They are in autocommit mode, because each statement sees one snapshot anywa
 none, because what they set at their start would apply to other clients.
 """
 
-import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 import psycopg
@@ -16,18 +14,9 @@ from django.conf import settings
 from psycopg.pq import TransactionStatus
 
 from tidegauge.state_backends.session import connection_options
+from tidegauge.webapp.catalog.loop_turns import LoopTurns, NoConnectionError
 from tidegauge.webapp.catalog.readers import plain_parameters
 from tidegauge.webapp.core.pools import loop_connections
-from tidegauge.webapp.core.turns import Turns
-
-# After a failure, and while all wait for a lock, threads answer for so long: they find out why, and tell the client.
-PAUSE_SECONDS = 1.0
-# While there are turns to wait for, one ends within this time, or else none is waited for.
-STUCK_SECONDS = 0.25
-
-
-class NoConnectionError(Exception):
-    """No connection can be had: none could be opened a moment ago, or a pooler is between here and the server."""
 
 
 class LoopConnection(psycopg.AsyncConnection[Any]):
@@ -46,21 +35,15 @@ class LoopConnections:
     """The connections of one event loop."""
 
     def __init__(self) -> None:
-        self._turns = Turns("lookups", loop_connections())
+        self._turns = LoopTurns(loop_connections())
         self._idle: list[LoopConnection] = []
-        self._none_until = 0.0
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._last_end = 0.0
-        self._watch: asyncio.TimerHandle | None = None
 
     async def first_row(self, client: str, statement: bytes, parameters: Sequence[Any]) -> Any:
         """Return the first row of a statement as a tuple; None if it has none. client: who takes a turn.
 
         Raises NoConnectionError, PoolFullError, psycopg.Error.
         """
-        if time.monotonic() < self._none_until:
-            raise NoConnectionError
-        await self._turn(client)
+        await self._turns.begin(client)
         conn: LoopConnection | None = None
         try:
             conn = self._idle.pop() if self._idle else await self._opened()
@@ -69,45 +52,11 @@ class LoopConnections:
         finally:
             if conn is not None:
                 await self._put_back(conn)
-            self._last_end = time.monotonic()
             self._turns.end()
 
     async def close(self) -> None:
         while self._idle:
             await self._idle.pop().close()
-
-    async def _turn(self, client: str) -> None:
-        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.wait(client, partial(self._begin, begun))
-        if begun.done():
-            return
-        self._waiting.add(begun)
-        if self._watch is None:
-            self._watch = begun.get_loop().call_later(STUCK_SECONDS, self._check)
-        try:
-            await begun
-        finally:
-            self._waiting.discard(begun)
-
-    def _begin(self, begun: asyncio.Future[None]) -> None:
-        if begun.done():
-            # Nobody waits for it any more. Later, because the turn counts only once this has returned.
-            begun.get_loop().call_soon(self._turns.end)
-        else:
-            begun.set_result(None)
-
-    def _check(self) -> None:
-        """Leave what waits to threads if all connections are stuck."""
-        self._watch = None
-        if not self._waiting:
-            return
-        if time.monotonic() - self._last_end > STUCK_SECONDS:
-            self._none_until = time.monotonic() + PAUSE_SECONDS
-            for begun in self._waiting:
-                if not begun.done():
-                    begun.set_exception(NoConnectionError())
-        else:
-            self._watch = asyncio.get_running_loop().call_later(STUCK_SECONDS, self._check)
 
     async def _put_back(self, conn: LoopConnection) -> None:
         if conn.is_usable:
@@ -119,7 +68,7 @@ class LoopConnections:
         try:
             return await self._connect()
         except psycopg.Error:
-            self._none_until = time.monotonic() + PAUSE_SECONDS
+            self._turns.pause()
             raise
 
     async def _connect(self) -> LoopConnection:
@@ -133,6 +82,6 @@ class LoopConnections:
         row = await (await conn.execute("SELECT pg_backend_pid()")).fetchone()
         if cast(Any, row)[0] != conn.info.backend_pid:
             await conn.close()
-            self._none_until = float("inf")
+            self._turns.pause(float("inf"))
             raise NoConnectionError
         return conn

@@ -15,6 +15,9 @@ from tidegauge.webapp.catalog import readers
 # Short, so that it adds little to a wait; one statement serves all waits of the process, so it costs little.
 POLL_SECONDS = 0.02
 
+# A store outside of the database shows a batch within this time of its commit, if its driver lives.
+PUBLISHED_SECONDS = 0.5
+
 COMMITTED = (
     "SELECT s.name, p.committed_txid FROM tidegauge.state s JOIN tidegauge.pipeline p ON p.name = s.pipeline "
     "WHERE s.name = ANY(%s)"
@@ -50,9 +53,14 @@ of_request: ContextVar[Wait | None] = ContextVar("wait", default=None)
 
 
 def deadline(seconds: float) -> float:
-    """Return the time until which a request waits, on the monotonic clock; now, if the front has already waited."""
-    wait = of_request.get()
-    return time.monotonic() + (0.0 if wait is not None and wait.is_over else seconds)
+    """Return the time until which a request waits, on the monotonic clock.
+
+    If the front has already waited, what is left of that, but not long, because a thread waits then.
+    """
+    wait, now = of_request.get(), time.monotonic()
+    if wait is None or not wait.is_over:
+        return now + seconds
+    return min(wait.until or now, now + PUBLISHED_SECONDS)
 
 
 def leave_to_front(states: Sequence[str], txid: int, until: float) -> bool:

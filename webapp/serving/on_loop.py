@@ -23,14 +23,17 @@ from django.urls import ResolverMatch, resolve
 from django.utils.module_loading import import_string
 from rest_framework.exceptions import APIException
 
+from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.errors import TidegaugeError
 from tidegauge.webapp.accounts.authentication import has_api_key
 from tidegauge.webapp.accounts.callers import Caller
 from tidegauge.webapp.accounts.concurrency import WAITS
 from tidegauge.webapp.api.direct import DirectRequests
 from tidegauge.webapp.api.on_loop import ForAThreadError, LoopView
-from tidegauge.webapp.catalog.loop_connections import LoopConnections, NoConnectionError
-from tidegauge.webapp.catalog.waits import Wait, Waits
+from tidegauge.webapp.catalog.loop_connections import LoopConnections
+from tidegauge.webapp.catalog.loop_stores import LoopStores
+from tidegauge.webapp.catalog.loop_turns import NoConnectionError
+from tidegauge.webapp.catalog.waits import POLL_SECONDS, Wait, Waits
 from tidegauge.webapp.core.pools import API
 from tidegauge.webapp.core.turns import PoolFullError
 from tidegauge.webapp.serving import observer
@@ -73,7 +76,7 @@ class LoopAnswers:
     """For one event loop."""
 
     def __init__(self, waits: Waits) -> None:
-        self._connections = LoopConnections()
+        self._connections, self._stores = LoopConnections(), LoopStores()
         self._waits = waits
         self._middleware = _middleware()
         self._kept: dict[tuple[Any, ...], list[Header]] = {}
@@ -95,7 +98,7 @@ class LoopAnswers:
             request, context = WSGIRequest(environ), Context()
             request.resolver_match = match
             context.run(observer.begin, request)
-            database = LoopDatabase(self._connections, self._waits, arrived)
+            database = LoopDatabase(self._connections, self._stores, self._waits, arrived)
             answer = await view.answer_on_loop(request, database, **match.kwargs)
             return context.run(self._finished, request, answer)
         except REFUSALS:
@@ -141,6 +144,7 @@ class LoopDatabase(NamedTuple):
     """The database as a request has it."""
 
     connections: LoopConnections
+    stores: LoopStores
     waits: Waits
     arrived: Arrived
 
@@ -148,16 +152,26 @@ class LoopDatabase(NamedTuple):
         """Raises what `LoopConnections.first_row` does."""
         return await self.connections.first_row(self.arrived.caller.name, statement, parameters)
 
-    async def wait_for(self, state: str, txid: int, seconds: float) -> None:
+    async def shown_rows(self, spec: StateSpec, keys: Sequence[Any]) -> Any:
+        """Raises what `LoopStores.shown_rows` does."""
+        return await self.stores.shown_rows(self.arrived.caller.name, spec, keys)
+
+    async def wait_for(self, state: str, txid: int, seconds: float) -> bool:
         """Raises TooManyAtOnceError, BusyError."""
         wait = self.arrived.wait
-        if wait.is_over:
-            return
         with WAITS.held(self.arrived.caller.name):
+            if wait.is_over:
+                # The batch is committed, or the time is up. A store shows it a moment after the ledger's commit.
+                left = (wait.until or 0.0) - time.monotonic()
+                await asyncio.sleep(min(POLL_SECONDS, max(left, 0.0)))
+                return left > 0
             wait.states, wait.txid, wait.until = [state], txid, time.monotonic() + seconds
             disconnected = self.arrived.disconnected()
             try:
                 await self.waits.over(wait, disconnected)
+                if disconnected.done():
+                    wait.until = 0.0
+                return True
             finally:
                 disconnected.cancel()
 

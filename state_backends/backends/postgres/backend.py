@@ -45,6 +45,9 @@ class PostgresBackend:
     def reader(self, conn: psycopg.Connection, spec: StateSpec, past: Reader | None) -> StateReader:
         return StateReader(conn, spec)
 
+    def loop_rows(self, spec: StateSpec) -> None:
+        return None
+
     def committed_values(
         self, conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int, at: datetime
     ) -> list[Any]:

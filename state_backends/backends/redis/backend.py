@@ -12,6 +12,7 @@ from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
 from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
 from tidegauge.state_backends.extras import naming_the_extra
 from tidegauge.state_backends.ledger.batch import Batch
+from tidegauge.state_backends.protocols import LoopRows
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
@@ -34,6 +35,12 @@ class RedisBackend(ExternalBackend):
 
     def upkeep(self, spec: StateSpec) -> RedisUpkeep:
         return RedisUpkeep(self._client(), spec)
+
+    def loop_rows(self, spec: StateSpec) -> LoopRows:
+        with naming_the_extra():
+            from tidegauge.state_backends.backends.redis.loop_rows import RedisLoopRows
+
+        return RedisLoopRows(spec, self.timeout_seconds)
 
     def stored_name(self, spec: StateSpec) -> str:
         return f"keys of that name, tidegauge:{{{spec.name}}}:*,"

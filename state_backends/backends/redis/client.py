@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import redis
@@ -39,9 +39,15 @@ FORMS = (
 
 def client(timeout_seconds: float | None) -> "redis.Redis | RedisCluster":
     """Return a client of the Redis that the environment names. Raises BackendSetupError if it names none."""
+    url, setting = address()
+    return _client(url, setting, timeout_seconds)
+
+
+def address() -> tuple[str, str]:
+    """Return the URL and the setting that has it. Raises BackendSetupError if none has."""
     for setting in SETTINGS:
         if url := os.environ.get(setting):
-            return _client(url, setting, timeout_seconds)
+            return url, setting
     raise BackendSetupError(
         "a state lives in redis, but REDIS_URL is not set here; set it, or TIDEGAUGE_REDIS_URL for states only, for "
         "the driver, its executors and the web"
@@ -59,13 +65,31 @@ def unavailable() -> Iterator[None]:
 
 @cache
 def _client(url: str, setting: str, timeout_seconds: float | None) -> "redis.Redis | RedisCluster":
-    connect_seconds = min(10.0, timeout_seconds or 10.0)
-    limits = {"socket_timeout": timeout_seconds, "socket_connect_timeout": connect_seconds}
+    found: redis.Redis | RedisCluster = made(BLOCKING, url, setting, limits(timeout_seconds))
+    return found
+
+
+def limits(timeout_seconds: float | None) -> dict[str, Any]:
+    """Return the options of clients that limit the time of a call, and of opening a connection."""
+    return {"socket_timeout": timeout_seconds, "socket_connect_timeout": min(10.0, timeout_seconds or 10.0)}
+
+
+class Classes(NamedTuple):
+    """redis-py's classes for threads, or those for an event loop."""
+
+    server: Any
+    sentinel: Any
+    cluster: Any
+    node: Any
+
+
+def made(classes: Classes, url: str, setting: str, options: dict[str, Any]) -> Any:
+    """Return a client of the servers that a URL names. setting: what has the URL, for the BackendSetupError."""
     try:
         parts = urlsplit(url)
         scheme, _, kind = parts.scheme.partition("+")
         if not kind:
-            return _Redis.from_url(url, **limits)
+            return classes.server.from_url(url, **options)
         servers = Servers.of(parts, kind)
     except ValueError:
         # Without the cause, because that may quote a part of the URL, and so of the password.
@@ -73,7 +97,7 @@ def _client(url: str, setting: str, timeout_seconds: float | None) -> "redis.Red
             f"a state lives in redis, but {setting} is not a valid Redis URL; write it as {FORMS}"
         ) from None
     secure: dict[str, Any] = {"ssl": True} if scheme == "rediss" else {}
-    return servers.client(limits | secure)
+    return servers.client(classes, options | secure)
 
 
 @dataclass(frozen=True)
@@ -96,17 +120,14 @@ class Servers:
             raise ValueError(kind)
         return cls(kind, [_host(host) for host in hosts.split(",")], {k: v for k, v in named.items() if v}, path)
 
-    def client(self, options: dict[str, Any]) -> "redis.Redis | RedisCluster":
+    def client(self, classes: Classes, options: dict[str, Any]) -> Any:
         if self.kind == "sentinel":
             database = int(self.path[1]) if len(self.path) > 1 else 0
-            sentinels = Sentinel(self.hosts, **options)  # type: ignore[no-untyped-call]
-            master: redis.Redis = sentinels.master_for(  # type: ignore[no-untyped-call]
-                self.path[0], redis_class=_Redis, db=database, **self.login
-            )
-            return master
-        nodes = [ClusterNode(host, port) for host, port in self.hosts]  # type: ignore[no-untyped-call]
+            sentinels = classes.sentinel(self.hosts, **options)
+            return sentinels.master_for(self.path[0], redis_class=classes.server, db=database, **self.login)
         with unavailable():
-            return _Cluster(startup_nodes=nodes, **options, **self.login)
+            nodes = [classes.node(host, port) for host, port in self.hosts]
+            return classes.cluster(startup_nodes=nodes, **options, **self.login)
 
 
 def _host(text: str) -> tuple[str, int]:
@@ -146,6 +167,9 @@ class _ClusterPipeline(ClusterPipeline):
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         with _failing():
             return super().execute(raise_on_error)
+
+
+BLOCKING = Classes(_Redis, Sentinel, _Cluster, ClusterNode)
 
 
 @contextmanager

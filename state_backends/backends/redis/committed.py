@@ -1,18 +1,30 @@
-"""What a reader of the committed batch sees in Redis: complete batches only, whatever is written meanwhile."""
+"""What a reader of the committed batch sees in Redis: complete batches only, whatever is written meanwhile.
+
+A read is work in steps: a step asks for the replies to calls of the script `committed`. So rows.py reads in a thread,
+and loop_rows.py on an event loop.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from tidegauge.state_backends.backends.redis.keys import KeyNames
 from tidegauge.state_backends.backends.redis.row_codec import RowFields, text_of
-from tidegauge.state_backends.backends.redis.scripts import ScriptCalls, by_row, unpack
+from tidegauge.state_backends.backends.redis.scripts import Call, by_row, unpack
 from tidegauge.state_backends.errors import FindingError, MovedOnError
 from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.reader.scanned import CommittedRow, Published
 from tidegauge.state_backends.spec.key_bytes import from_microseconds
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.steps import Steps
+
+Result = TypeVar("Result")
+
+# A step asks for the reply to each of these calls, in their order.
+RedisSteps: TypeAlias = Steps[Iterable[Call[None]], Result]
+
+SCRIPT = "committed"
 
 # What committed.lua returns as the batch if the rows no longer show the one that was asked for.
 MOVED_ON = -1
@@ -27,32 +39,31 @@ MAX_READS = 100
 class CommittedReads:
     """Reads the rows of one state at the published txid."""
 
-    def __init__(self, scripts: ScriptCalls, names: KeyNames, spec: StateSpec) -> None:
+    def __init__(self, names: KeyNames, spec: StateSpec) -> None:
         self._spec, self._name = spec, spec.name
-        self._scripts = scripts
         self._names = names
         self._fields = RowFields(spec)
         self._width = 3 + len(spec.value_columns)
         self._ttl = text_of(spec.ttl)
 
-    def published(self) -> Published:
+    def published(self) -> RedisSteps[Published]:
         """Return the published batch, 0 before the first. Raises FindingError, as every read does."""
-        (published,), _ = self._read([[]], None)
+        (published,), _ = yield from self._read([[]], None)
         return published
 
     def multi_get(
         self, keys: Sequence[Key], limit: int, clock: datetime | None = None
-    ) -> tuple[Published, list[CommittedRow]]:
+    ) -> RedisSteps[tuple[Published, list[CommittedRow]]]:
         """Return the published batch and the rows in the order asked, `limit` keys per script call.
 
         clock: the time by which ttls end; None: the server's. Raises MovedOnError if batches are published faster
         than the calls are made.
         """
         if not keys:
-            return self.published(), []
+            return (yield from self.published()), []
         at = None
         for _ in range(MAX_READS):
-            batches, rows = self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at, clock)
+            batches, rows = yield from self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at, clock)
             # If a batch was published between two calls, read the older one, because all rows can still show it.
             at = min(batches)
             if at.txid == MOVED_ON:
@@ -64,12 +75,12 @@ class CommittedReads:
             "ask for fewer keys"
         )
 
-    def get_at(self, keys: Sequence[bytes], at: Published) -> list[CommittedRow]:
+    def get_at(self, keys: Sequence[bytes], at: Published) -> RedisSteps[list[CommittedRow]]:
         """Return what readers of a batch see of keys that are already bytes, in the order asked.
 
         One script call. Raises MovedOnError if the rows no longer show that batch; without keys it only checks that.
         """
-        (found,), rows = self._read([self._names.rows(keys)], at)
+        (found,), rows = yield from self._read([self._names.rows(keys)], at)
         if found.txid == MOVED_ON:
             raise MovedOnError(
                 f"state {self._name!r}: batch {at.txid} was reverted, or later ones replaced it, while it was read; "
@@ -79,13 +90,13 @@ class CommittedReads:
 
     def _read(
         self, chunks: Iterable[list[bytes]], at: Published | None, clock: datetime | None = None
-    ) -> tuple[set[Published], list[CommittedRow]]:
+    ) -> RedisSteps[tuple[set[Published], list[CommittedRow]]]:
         """Return the batches at which the calls have read, and the rows."""
         arguments = [self._ttl, *([text_of(at.txid), at.by.encode()] if at else [b"", b""]), text_of(clock)]
-        calls = ((None, [self._names.guard, *rows], arguments) for rows in chunks)
+        replies = yield ((None, [self._names.guard, *rows], arguments) for rows in chunks)
         batches: set[Published] = set()
         seen: list[CommittedRow] = []
-        for _, (txid, by, lengths, text) in self._scripts.run("committed", calls):
+        for txid, by, lengths, text in replies:
             if txid in (REBUILDING, LOST):
                 raise self._finding(txid)
             batches.add(Published(txid, by.decode()))

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, StoreStatus
-from tidegauge.state_backends.backends.redis.committed import CommittedReads
+from tidegauge.state_backends.backends.redis.committed import SCRIPT, CommittedReads, RedisSteps
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
 from tidegauge.state_backends.backends.redis.keys import Chunk, KeyNames
 from tidegauge.state_backends.backends.redis.row_codec import Partials, RowFields, text_of
@@ -27,9 +27,12 @@ from tidegauge.state_backends.reader.scanned import CommittedRow, Published
 from tidegauge.state_backends.spec.key_bytes import KeyBytes, after_prefix
 from tidegauge.state_backends.spec.row import Key, Versioned, check_paired, check_unique, stale
 from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.steps import run
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Result = TypeVar("Result")
 
 # Keys per script call and per page of a scan. Few, because the server does nothing else meanwhile, for some 10 ms.
 CHUNK_KEYS = 1_000
@@ -74,7 +77,7 @@ class RedisBackingMap:
         self._guard = RedisGuard(client, self._scripts, self._names, spec)
         self._bytes = KeyBytes(spec)
         self._fields = RowFields(spec)
-        self._committed = CommittedReads(self._scripts, self._names, spec)
+        self._committed = CommittedReads(self._names, spec)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
         """Return the stored row of each key, in the order asked; None where a key is absent.
@@ -253,7 +256,7 @@ class RedisBackingMap:
         server's. Kinds that keep one version may show an open batch's rows. Raises KeyShapeError, and MovedOnError
         if batches are published faster than `max_get_keys` keys a call are read.
         """
-        return self._committed.multi_get(keys, self._max_get_keys, clock)
+        return self._run(self._committed.multi_get(keys, self._max_get_keys, clock))
 
     def scan_committed(
         self,
@@ -274,7 +277,7 @@ class RedisBackingMap:
         if after is not None:
             last_seen = self._bytes.encode(self.spec.check_key(after))
             low = max(low, b"[" + last_seen + b"\0")
-        published = self._committed.published()
+        published = self._run(self._committed.published())
         return published, self._scan_committed(published, low, high)
 
     def split_keys(self, parts: int) -> list[Key]:
@@ -288,11 +291,14 @@ class RedisBackingMap:
     def _scan_committed(self, at: Published, low: bytes, high: bytes) -> Iterator[tuple[Key, CommittedRow]]:
         keys, size = self._ordered(low, high), FIRST_KEYS
         while page := list(islice(keys, min(size, CHUNK_KEYS))):
-            rows = self._committed.get_at(page, at)
+            rows = self._run(self._committed.get_at(page, at))
             yield from ((self._bytes.decode(key), row) for key, row in zip(page, rows, strict=True))
             size = CHUNK_KEYS
         # Checked once more, because keys after the last one may have been freed before they were looked for.
-        self._committed.get_at([], at)
+        self._run(self._committed.get_at([], at))
+
+    def _run(self, steps: RedisSteps[Result]) -> Result:
+        return run(steps, lambda calls: (reply for _, reply in self._scripts.run(SCRIPT, calls)))
 
     def _check_unique(self, keys: Sequence[Key]) -> None:
         hashes = array("q", map(hash, self._names.encoded(keys)))

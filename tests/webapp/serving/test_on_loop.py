@@ -20,7 +20,7 @@ from tidegauge.webapp.accounts.models import ApiKey
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.accounts.throttling import TAKEN
 from tidegauge.webapp.api.on_loop import LoopView
-from tidegauge.webapp.catalog import loop_connections, readers
+from tidegauge.webapp.catalog import loop_connections, loop_turns, readers
 from tidegauge.webapp.catalog.waits import COMMITTED, Committed, Wait, Waits
 from tidegauge.webapp.serving.front import environ_of
 from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswer, LoopAnswers
@@ -380,7 +380,7 @@ class TestConnections:
             seconds = time.monotonic() - begun
             found += await asyncio.gather(pool.first_row("d", b"SELECT 1", []), return_exceptions=True)
             await locked
-            monkeypatch.setattr(loop_connections.time, "monotonic", lambda: begun + 5)
+            monkeypatch.setattr(loop_turns.time, "monotonic", lambda: begun + 5)
             found.append(await pool.first_row("e", b"SELECT 7", []))
             await pool.close()
             return [seconds < 0.9, *found]
@@ -388,7 +388,7 @@ class TestConnections:
         in_time, *refused, last = asyncio.run(run())
 
         assert in_time
-        assert [type(each) for each in refused] == [loop_connections.NoConnectionError] * 4
+        assert [type(each) for each in refused] == [loop_turns.NoConnectionError] * 4
         assert last == (7,)
 
     def test_a_client_that_gives_up_gives_its_turn_back(self, requests, settings):

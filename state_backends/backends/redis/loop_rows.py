@@ -1,0 +1,64 @@
+"""Committed rows of one state for an event loop, by redis-py's asyncio client of a server, a Sentinel or a cluster.
+
+A call that fails is repeated once, because its connection may have been closed while it was idle. Threads try for
+longer, and say what is wrong.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from hashlib import sha1
+from typing import Any
+
+import redis.asyncio
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+
+from tidegauge.state_backends.backends.redis.client import Classes, address, limits, made, unavailable
+from tidegauge.state_backends.backends.redis.committed import SCRIPT, CommittedReads
+from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.rows import CHUNK_KEYS
+from tidegauge.state_backends.backends.redis.scripts import Call, script_text
+from tidegauge.state_backends.reader.scanned import CommittedRow, Published
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.steps import run_on_loop
+
+ON_LOOP = Classes(redis.asyncio.Redis, Sentinel, RedisCluster, ClusterNode)
+
+
+class RedisLoopRows:
+    """See LoopRows. A read raises BackendUnavailable, BackendSetupError, and what one in a thread does."""
+
+    def __init__(self, spec: StateSpec, timeout_seconds: float | None) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._reads = CommittedReads(KeyNames(spec), spec)
+        self._script = script_text(spec, SCRIPT)
+        self._digest = sha1(self._script.encode()).hexdigest()  # noqa: S324  Redis names scripts so
+
+    async def multi_get_committed(
+        self, keys: Sequence[Key], *, clock: datetime | None = None
+    ) -> tuple[Published, Sequence[CommittedRow]]:
+        return await run_on_loop(self._reads.multi_get(keys, CHUNK_KEYS, clock), self._replies)
+
+    async def _replies(self, calls: Iterable[Call[None]]) -> list[Any]:
+        client = _client(asyncio.get_running_loop(), *address(), self._timeout_seconds)
+        with unavailable():
+            await client.initialize()  # of a cluster, where its slots are
+            return [await self._reply(client, keys, arguments) for _, keys, arguments in calls]
+
+    async def _reply(self, client: Any, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Any:
+        try:
+            return await client.evalsha(self._digest, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await client.eval(self._script, len(keys), *keys, *arguments)
+
+
+# A connection belongs to the loop that has opened it. A process has one loop.
+@lru_cache(maxsize=1)
+def _client(loop: asyncio.AbstractEventLoop, url: str, setting: str, timeout_seconds: float | None) -> Any:
+    return made(ON_LOOP, url, setting, limits(timeout_seconds) | {"retry": Retry(NoBackoff(), 1)})
