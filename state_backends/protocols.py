@@ -258,6 +258,9 @@ class LoopRows(Protocol):
     ) -> "tuple[Published, Sequence[CommittedRow]]":
         """Return what `CommittedRows.multi_get_committed` does."""
 
+    async def close(self) -> None:
+        """Close the connections of this event loop, which the rows of other states may share. A read opens new ones."""
+
 
 class Backend(Protocol):
     """Everything that a store of states owes to the rest. Registered by one line in `BACKENDS`.

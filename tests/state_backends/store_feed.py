@@ -1,16 +1,23 @@
 """StoreFeed: a driver of one state outside the ledger's database, and what may happen to either of the two."""
 
+import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
+import pytest
 import redis
 
 from tests.state_backends.feed import Rows, arrow
 from tidegauge.state_backends import BACKENDS, Batch, BatchLedger, Catalog, StateSpec, state_reader
+from tidegauge.state_backends.errors import TidegaugeError
 from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.ledger.epochs import new_epoch
 from tidegauge.state_backends.protocols import Backend, BackendSession
+from tidegauge.state_backends.reader.reader import LedgerRow, ShownRows, Snapshot
+from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.steps import run_on_loop
 
 LEDGER = "committed_txid, committed_attempt, committed_batch_id, committed_time, fence, token, epoch"
 
@@ -68,8 +75,7 @@ class StoreFeed:
 
     def read(self, *pages: str) -> list[Any]:
         """Return the count of each page as a reader gets it, or its status."""
-        reader = state_reader(self.conn, self.spec)
-        answers = reader.multi_get([(page,) for page in pages]).parsed()
+        answers = read_both_ways(self.conn, self.spec, [(page,) for page in pages]).parsed()
         return [answer["value"]["n"] if answer["status"] == "found" else answer["status"] for answer in answers]
 
     def finding(self) -> str:
@@ -108,6 +114,34 @@ class StoreFeed:
         ).fetchone()
         assert row is not None
         return int(row[0])
+
+
+def read_both_ways(conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key]) -> Snapshot:
+    """Return what a read in a thread answers. Fail unless one on an event loop has the same answer or error."""
+    try:
+        found = state_reader(conn, spec).multi_get(keys)
+    except TidegaugeError as error:
+        with pytest.raises(type(error), match=f"^{re.escape(str(error))}$"):
+            asyncio.run(_read_on_loop(conn, spec, keys))
+        raise
+    assert asyncio.run(_read_on_loop(conn, spec, keys)) == found
+    return found
+
+
+async def _read_on_loop(conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key]) -> Snapshot:
+    reader, rows = state_reader(conn, spec), BACKENDS[spec.backend].loop_rows(spec)
+
+    async def get(step: LedgerRow | ShownRows) -> Any:
+        if isinstance(step, LedgerRow):
+            return conn.execute(step.statement, step.parameters).fetchone()
+        assert rows is not None
+        return await rows.multi_get_committed(step.keys)
+
+    try:
+        return await run_on_loop(reader.multi_get_steps(keys), get)
+    finally:
+        if rows is not None:
+            await rows.close()
 
 
 def copy_of(client: redis.Redis, spec: StateSpec) -> dict[bytes, bytes]:

@@ -52,10 +52,10 @@ class Views:
         catalog.register_states(self.name, specs, {spec.name: "exactly once" for spec in specs})
         self.ledger.bind("checkpoint")
         self.backing = RedisBackingMap(client(60.0), self.spec)
-        self._batches = 0
+        self.batches = 0
 
     def begin(self) -> Batch:
-        batch = self.ledger.begin(self._batches)
+        batch = self.ledger.begin(self.batches)
         assert batch is not None
         self.backing.admit(*Attempt.at(batch))
         if batch.is_retry:
@@ -79,7 +79,7 @@ class Views:
         self.write(batch, views, gone)
         self.ledger.commit(batch, rows_in=sum(views.values()), keys_written={self.name: len(views)})
         self._under(batch).publish(batch.txid)
-        self._batches += 1
+        self.batches += 1
         return batch
 
     def age(self, interval: timedelta) -> None:

@@ -38,6 +38,11 @@ class LoopStores:
         finally:
             turns.end()
 
+    async def close(self) -> None:
+        for _, rows in self._rows.values():
+            if rows is not None:
+                await rows.close()
+
     def _rows_of(self, spec: StateSpec) -> LoopRows | None:
         # Made once, because that composes a script. A state that is declared anew has another object as its spec.
         held = self._rows.get(spec.name)

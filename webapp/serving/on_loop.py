@@ -111,6 +111,7 @@ class LoopAnswers:
 
     async def close(self) -> None:
         await self._connections.close()
+        await self._stores.close()
 
     def _finished(self, request: Any, response: HttpResponse) -> LoopAnswer:
         if "gzip" in request.META.get("HTTP_ACCEPT_ENCODING", ""):

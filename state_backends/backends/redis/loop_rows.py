@@ -45,8 +45,14 @@ class RedisLoopRows:
     ) -> tuple[Published, Sequence[CommittedRow]]:
         return await run_on_loop(self._reads.multi_get(keys, CHUNK_KEYS, clock), self._replies)
 
+    async def close(self) -> None:
+        await self._client().aclose()
+
+    def _client(self) -> Any:
+        return _client(asyncio.get_running_loop(), *address(), self._timeout_seconds)
+
     async def _replies(self, calls: Iterable[Call[None]]) -> list[Any]:
-        client = _client(asyncio.get_running_loop(), *address(), self._timeout_seconds)
+        client = self._client()
         with unavailable():
             await client.initialize()  # of a cluster, where its slots are
             return [await self._reply(client, keys, arguments) for _, keys, arguments in calls]

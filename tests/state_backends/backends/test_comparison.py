@@ -8,7 +8,7 @@ import pytest
 
 from tests.recovery_page import message_of
 from tests.state_backends.feed import views
-from tests.state_backends.store_feed import StoreFeed, copy_of, keys_of, put_back
+from tests.state_backends.store_feed import StoreFeed, copy_of, keys_of, put_back, read_both_ways
 from tidegauge.state_backends import BatchLedger, Count, RedisBackingMap, StateSpec, state_reader
 from tidegauge.state_backends.backends.redis.keys import KeyNames
 from tidegauge.state_backends.errors import (
@@ -402,7 +402,7 @@ class TestReaders:
         reader = state_reader(feed.conn, feed.spec)
 
         asks = [
-            lambda: reader.multi_get([("a",)]),
+            lambda: read_both_ways(feed.conn, feed.spec, [("a",)]),
             lambda: reader.page(),
             lambda: reader.combine([("a",)]),
             lambda: reader.committed(),
@@ -429,7 +429,8 @@ class TestReaders:
         put_back(client, feed.spec, older)
         reader = state_reader(feed.conn, feed.spec)
 
-        for ask in (lambda: reader.multi_get([("a",)]), reader.page, reader.committed, reader.export):
+        get = lambda: read_both_ways(feed.conn, feed.spec, [("a",)])  # noqa: E731
+        for ask in (get, reader.page, reader.committed, reader.export):
             with pytest.raises(StoreAheadError, match="batch 2 in Redis is of another attempt"):
                 ask()
 

@@ -1,16 +1,39 @@
-"""States in Redis through the API: looked up and listed like any other."""
+"""States in Redis through the API: looked up and listed like any other, lookups on the event loop and in a thread."""
 
+import asyncio
+import socket
+import time
 from datetime import timedelta
 
+import orjson
 import pytest
 
+from tests.webapp.both_ways import BothWaysClient, Requests
 from tests.webapp.redis_views import HOUR, redis_views, unavailable_redis
+from tidegauge.state_backends import BACKENDS
+from tidegauge.webapp.accounts import authentication, rate_limits
+from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.catalog import loop_stores, loop_turns, readers
 
 
 @pytest.fixture
-def views(connection):
-    with redis_views(connection, ttl=HOUR) as views:
+def views(transactional_db):
+    readers.clear_cache()
+    with readers.own_connection() as conn, redis_views(conn, ttl=HOUR) as views:
         yield views
+
+
+@pytest.fixture
+def api(views, monkeypatch):
+    # On a busy machine neither an old reader nor a slow call may leave to a thread what the event loop can answer.
+    monkeypatch.setattr(readers, "CHECK_SECONDS", 600)
+    monkeypatch.setattr(loop_stores, "STUCK_SECONDS", 10)
+    authentication.clear_cache()
+    key = create_api_key("reader", ["read"])[1]
+    requests = Requests(key, views.conn)
+    yield BothWaysClient(key, requests)
+    requests.close()
+    rate_limits.reset()
 
 
 def asked(api, views, *keys, **body):
@@ -44,6 +67,7 @@ def test_a_lookup_answers_like_that_of_a_table_and_at_the_same_txid(api, views):
     assert (total["txid"], total["batch_time"]) == (2, response.json()["batch_time"])
     again = asked_again(api, views, response.headers["ETag"])
     assert again.status_code == 304
+    assert asked(api, views).json()["results"] == []
 
 
 def asked_again(api, views, etag):
@@ -55,7 +79,7 @@ def test_a_lookup_during_an_open_batch_sees_the_one_before(api, views):
     views.commit({"home": 4})
     views.write(views.begin(), {"home": 10, "new": 1})
 
-    answer = asked(api, views, ["home"], ["new"], measures=["views"]).json()
+    answer = asked(api, views, ["home"], ["new"], measures=["views"], min_txid=1).json()
 
     assert answer["txid"] == 1
     assert [result["value"] for result in answer["results"]] == [{"views": 4}, None]
@@ -118,3 +142,72 @@ def test_ttl_ends_by_the_clock_and_not_by_the_last_batch(api, views):
     views.age(HOUR + timedelta(minutes=1))
 
     assert asked(api, views, ["home"]).json()["results"][0]["status"] == "expired"
+
+
+def test_one_key_has_its_answer_and_etag(api, views):
+    views.commit({"home": 4})
+    path = f'/states/{views.name}/keys?key=["home"]&measures=views'
+
+    found = api.ask("GET", path)
+    again = api.ask("GET", path, HTTP_IF_NONE_MATCH=found.headers["ETag"])
+    missing = api.ask("GET", f'/states/{views.name}/keys?key=["nowhere"]')
+
+    assert (found.status_code, found.json()["value"]) == (200, {"views": 4})
+    assert again.status_code == 304
+    assert (missing.status_code, missing.json()["key_status"]) == (404, "missing")
+
+
+def test_a_redis_that_has_lost_batches_is_not_answered_from(api, views):
+    """It is two batches behind, as after an older copy was restored."""
+    views.commit({"home": 1})
+    for _ in range(2):
+        batch = views.begin()
+        views.write(batch, {"home": 1})
+        views.ledger.commit(batch)
+        views.batches += 1
+
+    response = api.ask("POST", f"/states/{views.name}/lookup", {"keys": [["home"]]})
+
+    assert response.status_code == 503
+    assert "batch 3 was committed, and Redis is at batch 1" in response.json()["detail"]
+
+
+def test_a_redis_that_hangs_delays_the_event_loop_s_answers_once_and_for_a_moment(api, views, monkeypatch):
+    views.commit({"home": 1})
+    path, body = f"/api/v1/states/{views.name}/lookup", {"keys": [["home"]]}
+    monkeypatch.setattr(BACKENDS["redis"], "timeout_seconds", 0.5)
+    monkeypatch.setattr(loop_stores, "STUCK_SECONDS", 0.25)
+    with socket.create_server(("127.0.0.1", 0)) as silent, monkeypatch.context() as patch:
+        patch.setenv("REDIS_URL", f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        readers.clear_cache()
+        refused = api.requests.in_thread(path, body)
+
+        begun = time.monotonic()
+        first, seconds = api.requests.on_loop(path, body), time.monotonic() - begun
+        begun = time.monotonic()
+        second, later = api.requests.on_loop(path, body), time.monotonic() - begun
+    readers.clear_cache()
+
+    assert (refused.status, first, second) == (503, None, None)
+    assert 0.2 < seconds < 0.5
+    assert later < 0.1
+    monkeypatch.setattr(loop_turns.time, "monotonic", lambda: begun + 5)
+    assert asked(api, views, ["home"]).status_code == 200
+
+
+def test_a_wait_on_the_event_loop_ends_once_redis_shows_the_batch(api, views):
+    """The ledger has the batch a moment earlier, which is not enough."""
+    views.commit({"home": 4})
+    asked(api, views, ["home"])
+    batch = views.begin()
+    views.write(batch, {"home": 1})
+    views.ledger.commit(batch)
+
+    async def answered():
+        asyncio.get_running_loop().call_later(0.1, views.backing.publish, 2)
+        body = {"keys": [["home"]], "min_txid": 2, "wait_ms": 5_000}
+        return await api.requests.answer(*api.requests.environ(f"/api/v1/states/{views.name}/lookup", body))
+
+    here = api.requests.runner.run(answered())
+
+    assert (here.status, orjson.loads(here.body)["txid"]) == (200, 2)

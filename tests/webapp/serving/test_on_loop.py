@@ -3,111 +3,26 @@
 import asyncio
 import io
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import orjson
 import psycopg
 import pytest
-from django.core.handlers.wsgi import WSGIHandler
 from django.db import connection
 
+from tests.webapp.both_ways import ASKED, LOOKUP, STATE, Requests
 from tidegauge.state_backends import session
 from tidegauge.webapp.accounts import authentication, rate_limits
-from tidegauge.webapp.accounts.callers import caller_of
 from tidegauge.webapp.accounts.issuing import issue
 from tidegauge.webapp.accounts.models import ApiKey
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.accounts.throttling import TAKEN
 from tidegauge.webapp.api.on_loop import LoopView
 from tidegauge.webapp.catalog import loop_connections, loop_turns, readers
-from tidegauge.webapp.catalog.waits import COMMITTED, Committed, Wait, Waits
-from tidegauge.webapp.serving.front import environ_of
-from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswer, LoopAnswers
+from tidegauge.webapp.serving.on_loop import LoopAnswer
 
-STATE = "/api/v1/states/flights_by_carrier"
-LOOKUP = f"{STATE}/lookup"
 ONE_KEY = f'{STATE}/keys?key=["JFK","C01"]'
-ASKED = {"keys": [["JFK", "C01"], ["JFK", "none"], ["JFK", "C01"]]}
-JSON = "application/json"
-# They differ from request to request.
-OWN_HEADERS = {"X-Request-ID", "RateLimit"}
-
-
-class Given(NamedTuple):
-    """An answer as a client sees it, without what differs from request to request."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class Requests:
-    """Sends a request to the event loop and to Django's handler. key: sent with each."""
-
-    def __init__(self, key: str, conn: psycopg.Connection) -> None:
-        self.key, self._conn = key, conn
-        self._runner = asyncio.Runner()
-        self._on_loop = self._runner.run(self._made())
-        self._handler = WSGIHandler()
-
-    async def _made(self) -> LoopAnswers:
-        async def read(states: Sequence[str]) -> Committed:
-            return dict(self._conn.execute(COMMITTED, [list(states)]).fetchall())
-
-        return LoopAnswers(Waits(read))
-
-    def on_loop(self, path: str = LOOKUP, body: Any = ASKED, **headers: str) -> Given | None:
-        environ, data = self.environ(path, body, **headers)
-        return self.answered_on_loop(environ, data)
-
-    def answered_on_loop(self, environ: dict[str, Any], data: bytes) -> Given | None:
-        found = self._runner.run(self._answer(environ, data))
-        if found is None:
-            return None
-        return _given(found.status, {name.decode(): value.decode() for name, value in found.headers}, found.body)
-
-    async def _answer(self, environ: dict[str, Any], data: bytes) -> LoopAnswer | None:
-        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        return await self._on_loop.answer(Arrived(environ, caller_of(environ), data, Wait(), lambda: connected))
-
-    def in_thread(self, path: str = LOOKUP, body: Any = ASKED, **headers: str) -> Given:
-        return self.answered_in_thread(*self.environ(path, body, **headers))
-
-    def answered_in_thread(self, environ: dict[str, Any], data: bytes) -> Given:
-        started: list[Any] = []
-        environ |= {"wsgi.input": io.BytesIO(data)}
-        response = self._handler(environ, lambda status, headers: started.extend((int(status[:3]), dict(headers))))
-        body = b"".join(response)
-        response.close()
-        return _given(*started, body)
-
-    def environ(self, path: str, body: Any, method: str = "", **headers: str) -> tuple[dict[str, Any], bytes]:
-        data = b"" if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
-        path, _, query = path.partition("?")
-        sent = {"Host": "localhost", "Authorization": f"Bearer {self.key}"}
-        if body is not None:
-            sent |= {"Content-Type": JSON, "Content-Length": str(len(data))}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        scope = {
-            "method": method or ("GET" if body is None else "POST"),
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "http_version": "1.1",
-            "scheme": "http",
-            "server": ("127.0.0.1", 80),
-            "client": ("127.0.0.1", 50_000),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in sent.items() if value],
-        }
-        return environ_of(scope), data
-
-    def close(self) -> None:
-        self._runner.run(self._on_loop.close())
-        self._runner.close()
-
-
-def _given(status: int, headers: dict[str, str], body: bytes) -> Given:
-    return Given(status, {name: value for name, value in headers.items() if name not in OWN_HEADERS}, body)
 
 
 @pytest.fixture
@@ -168,9 +83,9 @@ def test_a_wait_for_a_batch_takes_no_thread(requests, lasting):
         later()
         begun = time.monotonic()
         environ, data = requests.environ(LOOKUP, ASKED | {"min_txid": 3, "wait_ms": 5_000})
-        return await requests._answer(environ, data), time.monotonic() - begun
+        return await requests.answer(environ, data), time.monotonic() - begun
 
-    here, seconds = requests._runner.run(answered())
+    here, seconds = requests.runner.run(answered())
 
     assert (here.status, orjson.loads(here.body)["txid"]) == (200, 3)
     assert 0.1 <= seconds < 4
@@ -273,7 +188,7 @@ def test_a_refused_request_is_counted_and_logged_once(requests, request_lines):
     environ[TAKEN] = "this API key", taken._replace(remaining=12_345)
 
     started: list[Any] = []
-    requests._handler(environ | {"wsgi.input": io.BytesIO(data)}, lambda *start: started.extend(start))
+    requests.handler(environ | {"wsgi.input": io.BytesIO(data)}, lambda *start: started.extend(start))
     assert "r=12345" in dict(started[1])["RateLimit"]
     assert len(request_lines()) == already + 1
 
@@ -324,8 +239,8 @@ def test_a_large_body_is_left_to_a_thread(requests):
 
 class TestConnections:
     def test_it_has_the_settings_of_readers(self, requests, settings):
-        found = requests._runner.run(
-            requests._on_loop._connections.first_row(
+        found = requests.runner.run(
+            requests.answers._connections.first_row(
                 "test",
                 b"SELECT array_agg(current_setting(n)) FROM unnest(%s::text[]) n",
                 [[*session.SETTINGS, "statement_timeout", "TimeZone"]],
@@ -411,8 +326,8 @@ class TestConnections:
 
     @staticmethod
     def pid(requests: Requests) -> int:
-        ask = requests._on_loop._connections.first_row("test", b"SELECT pg_backend_pid()", [])
-        return requests._runner.run(ask)[0]
+        ask = requests.answers._connections.first_row("test", b"SELECT pg_backend_pid()", [])
+        return requests.runner.run(ask)[0]
 
 
 def test_each_view_that_answers_here_says_which_requests():
