@@ -3,7 +3,7 @@
 import heapq
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -16,25 +16,26 @@ from tidegauge.state_backends.reader.filters import rank
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
+_encoded = json.JSONEncoder().encode
+
 
 def json_form(value: Any) -> str:
     """Return JSON text: times with their offset, whole numbers without a fraction, a NaN as text, bytes in hex."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{json.dumps(name)}: {json_form(part)}' for name, part in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(json_form, value))}]"
-    if isinstance(value, float | Decimal):
-        return _number(value)
-    if isinstance(value, datetime):
-        return json.dumps(_timestamp(value))
-    if isinstance(value, date | UUID):
-        return json.dumps(str(value))
-    return json.dumps(f"\\x{value.hex()}" if isinstance(value, bytes) else value)
+    form = _FORMS.get(type(value))
+    return _of_other_type(value) if form is None else form(value)
+
+
+def _object(value: dict[str, Any]) -> str:
+    return f"{{{', '.join([f'{_encoded(name)}: {json_form(part)}' for name, part in value.items()])}}}"
+
+
+def _array(value: list[Any] | tuple[Any, ...]) -> str:
+    return f"[{', '.join(map(json_form, value))}]"
 
 
 def _number(value: float | Decimal) -> str:
     if not math.isfinite(value):
-        return json.dumps("NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
+        return _encoded("NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
     return format(value, "f") if isinstance(value, Decimal) else repr(value).removesuffix(".0")
 
 
@@ -45,6 +46,30 @@ def _timestamp(value: datetime) -> str:
     return f"{whole}.{fraction}{offset}" if fraction else f"{whole}{offset}"
 
 
+# By type, because a lookup on the event loop writes some thousand values, and a chain of `isinstance` takes long.
+_FORMS: dict[type, Callable[[Any], str]] = {
+    dict: _object,
+    list: _array,
+    tuple: _array,
+    str: _encoded,
+    int: _encoded,
+    bool: _encoded,
+    type(None): _encoded,
+    float: _number,
+    Decimal: _number,
+    datetime: lambda value: _encoded(_timestamp(value)),
+    date: lambda value: _encoded(str(value)),
+    UUID: lambda value: _encoded(str(value)),
+    bytes: lambda value: _encoded(f"\\x{value.hex()}"),
+}
+
+
+def _of_other_type(value: Any) -> str:
+    """Return the form of a subclass of one of these types. Raises TypeError for a type that JSON does not have."""
+    form = next((form for kind, form in _FORMS.items() if isinstance(value, kind)), _encoded)
+    return form(value)
+
+
 class Published(NamedTuple):
     """The batch that a store has published. by: the name of the published attempt at it, "" if unknown."""
 
@@ -52,7 +77,7 @@ class Published(NamedTuple):
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, because making one would take three times as long, and reads make thousands
 class CommittedRow:
     """What a reader of one batch sees of one key.
 
@@ -64,6 +89,35 @@ class CommittedRow:
     value: Any
     txid: int | None
     at: datetime | None = field(default=None, compare=False)
+
+
+class ResultForm:
+    """Writes results of lookups as `json_form` does, in less time, because it makes no objects for them.
+
+    measures: the ones to answer, in this order.
+    """
+
+    def __init__(self, spec: StateSpec, measures: Iterable[str]) -> None:
+        finishes = {measure: (finish, columns) for measure, finish, columns in spec.finishes}
+        names = dict.fromkeys(measures) if finishes else ()
+        self._measures = [(f"{_encoded(name)}: ", *finishes[name]) for name in names]
+        self._form = self._value if finishes else json_form
+
+    def text(self, keys: Iterable[Key], rows: Iterable[CommittedRow]) -> str:
+        """Return `[{"key": [..], "status": .., "value": ..}, ..]`."""
+        return f"[{', '.join([self._result(key, row) for key, row in zip(keys, rows, strict=True)])}]"
+
+    def _result(self, key: Key, row: CommittedRow) -> str:
+        value = self._form(row.value) if row.status == "found" else "null"
+        return f'{{"key": {_array(key)}, "status": "{row.status}", "value": {value}}}'
+
+    def _value(self, stored: Any) -> str:
+        get = stored.get
+        parts = [
+            name + json_form(finish({suffix: get(column) for suffix, column in columns}))
+            for name, finish, columns in self._measures
+        ]
+        return f"{{{', '.join(parts)}}}"
 
 
 Row = tuple[Key, CommittedRow]

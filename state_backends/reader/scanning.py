@@ -48,6 +48,7 @@ from tidegauge.state_backends.reader.scanned import (
     CommittedRow,
     Order,
     Published,
+    ResultForm,
     Row,
     json_form,
     matches,
@@ -163,7 +164,7 @@ class ScanningReader(Reader):
             "expired": statuses.count("expired"),
             "value": self._answered(reduce(self.spec.fold, values) if values else {}, asked),
         }
-        return self._snapshot(batch, [result], versions)
+        return self._snapshot(batch, json_form([result]), versions)
 
     def read_page(self, query: RangeQuery) -> Snapshot:
         if query.at_txid is not None and self._past is not None:
@@ -173,7 +174,8 @@ class ScanningReader(Reader):
         (bounds, conditions), place = query.bounds(self.spec), check_after(self.spec, query.order_by, query.after)
         order = None if query.order_by is None else Order(query.order_by, query.descending)
         page = self._until_still(lambda: self._look(bounds, conditions, order, place, query.limit, query.at_txid))
-        snapshot = self._snapshot(page.batch, self._entries(page.rows, asked), [row for _, row in page.rows])
+        entries = json_form(self._entries(page.rows, asked))
+        snapshot = self._snapshot(page.batch, entries, [row for _, row in page.rows])
         return replace(snapshot, complete=page.complete, after=page.after)
 
     def read_groups(self, by: Sequence[str], query: RangeQuery) -> Snapshot:
@@ -247,11 +249,7 @@ class ScanningReader(Reader):
         asked = check_measures(self.spec, measures)
         typed = self.spec.check_keys(keys)
         batch, versions = yield from self._batches.versions(typed, at_txid)
-        results = [
-            {"key": key, "status": version.status, "value": self._answered(version.value, asked)}
-            for key, version in zip(typed, versions, strict=True)
-        ]
-        return self._snapshot(batch, results, versions)
+        return self._snapshot(batch, ResultForm(self.spec, asked).text(typed, versions), versions)
 
     def _look(
         self, bounds: KeyRange, where: Where, order: Order | None, place: Place | None, count: int, at_txid: int | None
@@ -325,10 +323,10 @@ class ScanningReader(Reader):
         published, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind)
         return self._run(self._batches.published(published, at_txid)), rows
 
-    def _snapshot(self, batch: LedgerBatch, results: list[Any], versions: Sequence[CommittedRow]) -> Snapshot:
+    def _snapshot(self, batch: LedgerBatch, results: str, versions: Sequence[CommittedRow]) -> Snapshot:
         times = [version.at for version in versions if version.status == "found" and version.at is not None]
         until = expiry(min(times, default=None), self.spec.ttl)
-        return Snapshot(*batch.shown, json_form(results).encode(), until=until)
+        return Snapshot(*batch.shown, results.encode(), until=until)
 
     def _until_still(self, look: Callable[[], Answer]) -> Answer:
         for _ in range(TRIES):

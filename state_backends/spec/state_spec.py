@@ -210,12 +210,19 @@ class StateSpec:
         """Return what a reader sees of a stored value: measure to value, or `{"value": ..}` for a JSON state."""
         if not self.measures:
             return {"value": stored}
+        get = stored.get
         return {
-            measure: aggregator.finish(
-                {suffix: stored.get(stored_column(measure, suffix)) for suffix in aggregator.columns}
-            )
-            for measure, aggregator in self.measures.items()
+            measure: finish({suffix: get(column) for suffix, column in columns})
+            for measure, finish, columns in self.finishes
         }
+
+    @cached_property
+    def finishes(self) -> list[tuple[str, Callable[[Mapping[str, Any]], Any], list[tuple[str, str]]]]:
+        """Of each measure its name, `finish`, and suffix and stored name of its columns; reads need them per key."""
+        return [
+            (measure, aggregator.finish, [(suffix, stored_column(measure, suffix)) for suffix in aggregator.columns])
+            for measure, aggregator in self.measures.items()
+        ]
 
     @cached_property
     def _folds(self) -> list[tuple[str, Callable[..., dict[str, Any]], list[tuple[str, str, SqlType | None]]]]:

@@ -27,6 +27,8 @@ from tidegauge.webapp.catalog import readers, replicas
 
 # More keys, folds and earlier batches go to threads, because the loop and its few connections are for what is quick.
 MOST_KEYS = 500
+# Of stores outside of the database, whose rows become JSON here, in some 10 microseconds each.
+MOST_SHOWN_KEYS = 100
 
 
 class ForAThreadError(Exception):
@@ -135,5 +137,7 @@ async def _valid_etag(state: str, when: When, known: Sequence[str], database: Da
 
 async def _get(spec: StateSpec, database: Database, step: LedgerRow | ShownRows) -> Any:
     if isinstance(step, ShownRows):
+        if len(step.keys) > MOST_SHOWN_KEYS:
+            raise ForAThreadError
         return await database.shown_rows(spec, step.keys)
     return await database.first_row(step.statement, step.parameters)
