@@ -251,7 +251,10 @@ class StateTables(Protocol):
 
 
 class LoopRows(Protocol):
-    """The committed rows of one state, for an event loop. Connections belong to the loop that has opened them."""
+    """The committed rows of one state, for an event loop. Connections belong to the loop that has opened them.
+
+    The caller limits the time of a read, by cancelling it, and how many there are at once.
+    """
 
     async def multi_get_committed(
         self, keys: Sequence[Key], *, clock: datetime | None = None

@@ -52,7 +52,7 @@ _FORMS: dict[type, Callable[[Any], str]] = {
     list: _array,
     tuple: _array,
     str: _encoded,
-    int: _encoded,
+    int: repr,
     bool: _encoded,
     type(None): _encoded,
     float: _number,
@@ -66,7 +66,7 @@ _FORMS: dict[type, Callable[[Any], str]] = {
 
 def _of_other_type(value: Any) -> str:
     """Return the form of a subclass of one of these types. Raises TypeError for a type that JSON does not have."""
-    form = next((form for kind, form in _FORMS.items() if isinstance(value, kind)), _encoded)
+    form = next((form for kind, form in _FORMS.items() if isinstance(value, kind) and kind is not int), _encoded)
     return form(value)
 
 

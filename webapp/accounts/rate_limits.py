@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from hashlib import sha1
 from typing import Any, NamedTuple, TypeVar
 
 import redis
@@ -22,6 +23,7 @@ import redis.asyncio
 from django.conf import settings
 from redis.asyncio.retry import Retry as RetryOnLoop
 from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from tidegauge.state_backends import steps
@@ -142,16 +144,21 @@ async def _run_on_loop(script: str, keys: Sequence[str], arguments: Sequence[str
     if _outage.is_on():
         return None
     try:
-        found = _script_on_loop(asyncio.get_running_loop(), settings.REDIS_URL, script)
-        return await found(keys=keys, args=arguments)
-    except (redis.RedisError, ValueError) as error:
+        client = _client_on_loop(asyncio.get_running_loop(), settings.REDIS_URL)
+        asked = [*keys, *arguments]
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            try:
+                return await client.evalsha(_digest(script), len(keys), *asked)
+            except NoScriptError:
+                return await client.eval(script, len(keys), *asked)
+    except (redis.RedisError, ValueError, TimeoutError) as error:
         _outage.begin(error)
         return None
 
 
 def reset() -> None:
     """Drop the connections to Redis, and the record of an outage."""
-    for kept in (_script, _client, _script_on_loop, _client_on_loop):
+    for kept in (_script, _client, _client_on_loop):
         kept.cache_clear()
     _outage.end()
 
@@ -170,12 +177,14 @@ def _script(url: str, script: str) -> Any:
 # A connection belongs to the loop that has opened it. A process has one loop.
 @lru_cache(maxsize=1)
 def _client_on_loop(loop: asyncio.AbstractEventLoop, url: str) -> redis.asyncio.Redis:
-    return redis.asyncio.Redis.from_url(url, retry=RetryOnLoop(NoBackoff(), 0), **TIMEOUTS)
+    # The caller limits the whole call, because redis-py makes a task for a limit of its own.
+    unlimited: dict[str, Any] = dict.fromkeys(TIMEOUTS)
+    return redis.asyncio.Redis.from_url(url, retry=RetryOnLoop(NoBackoff(), 0), **unlimited)
 
 
-@lru_cache(maxsize=1)
-def _script_on_loop(loop: asyncio.AbstractEventLoop, url: str, script: str) -> Any:
-    return _client_on_loop(loop, url).register_script(script)
+@cache
+def _digest(script: str) -> str:
+    return sha1(script.encode()).hexdigest()  # noqa: S324  Redis names scripts so
 
 
 def _interval(rate: int) -> int:
@@ -204,8 +213,8 @@ class _Outage:
         self._retry_at = now + RETRY_SECONDS
         if now >= self._log_at:
             self._log_at = now + LOG_EVERY_SECONDS
-            # Only the type, because the message about an invalid URL may quote its password.
-            reason = type(error).__name__ if isinstance(error, ValueError) else error
+            # Only the type, because the message about an invalid URL may quote its password, and a timeout has none.
+            reason = error if isinstance(error, redis.RedisError) else type(error).__name__
             logger.warning("redis is unavailable, so requests are not rate limited: %s", reason)
 
 

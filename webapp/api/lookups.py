@@ -203,7 +203,7 @@ def _on_primary(question: Callable[[psycopg.Connection], Answered]) -> Answered:
 
 def typed_keys(spec: StateSpec, keys: Sequence[Any], scope: KeyScope) -> Sequence[Any]:
     """Let a bare value stand for a key of one part. Raises OutsideError for keys outside the API key's scope."""
-    if len(spec.key) == 1:
+    if len(spec.key) == 1 and not {list}.issuperset(map(type, keys)):
         keys = [key if isinstance(key, list) else [key] for key in keys]
     if scope.is_unrestricted or not scope.prefix_of(spec):
         return keys

@@ -22,6 +22,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 COMPRESSED_TYPES = ("application/json", "application/problem+json")
+MOST_NESTED = 254  # levels that orjson writes
 MIN_COMPRESSED_BYTES = 1_024  # about one packet: fewer bytes are not sent any faster
 
 
@@ -69,6 +70,9 @@ def read_body(stream: Any, parser_context: Any) -> bytes:
 def parse_json(text: bytes | str) -> Any:
     """Raises JSONDecodeError, a ValueError, also for what is nested more deeply than it could be written again."""
     value = orjson.loads(text)
+    opened = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
+    if sum(map(text.count, opened)) <= MOST_NESTED:  # type: ignore[arg-type]
+        return value
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError:

@@ -40,7 +40,7 @@ class RedisBackend(ExternalBackend):
         with naming_the_extra():
             from tidegauge.state_backends.backends.redis.loop_rows import RedisLoopRows
 
-        return RedisLoopRows(spec, self.timeout_seconds)
+        return RedisLoopRows(spec)
 
     def stored_name(self, spec: StateSpec) -> str:
         return f"keys of that name, tidegauge:{{{spec.name}}}:*,"

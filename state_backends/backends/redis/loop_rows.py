@@ -34,8 +34,7 @@ ON_LOOP = Classes(redis.asyncio.Redis, Sentinel, RedisCluster, ClusterNode)
 class RedisLoopRows:
     """See LoopRows. A read raises BackendUnavailable, BackendSetupError, and what one in a thread does."""
 
-    def __init__(self, spec: StateSpec, timeout_seconds: float | None) -> None:
-        self._timeout_seconds = timeout_seconds
+    def __init__(self, spec: StateSpec) -> None:
         self._reads = CommittedReads(KeyNames(spec), spec)
         self._script = script_text(spec, SCRIPT)
         self._digest = sha1(self._script.encode()).hexdigest()  # noqa: S324  Redis names scripts so
@@ -49,7 +48,7 @@ class RedisLoopRows:
         await self._client().aclose()
 
     def _client(self) -> Any:
-        return _client(asyncio.get_running_loop(), *address(), self._timeout_seconds)
+        return _client(asyncio.get_running_loop(), *address())
 
     async def _replies(self, calls: Iterable[Call[None]]) -> list[Any]:
         client = self._client()
@@ -66,5 +65,7 @@ class RedisLoopRows:
 
 # A connection belongs to the loop that has opened it. A process has one loop.
 @lru_cache(maxsize=1)
-def _client(loop: asyncio.AbstractEventLoop, url: str, setting: str, timeout_seconds: float | None) -> Any:
-    return made(ON_LOOP, url, setting, limits(timeout_seconds) | {"retry": Retry(NoBackoff(), 1)})
+def _client(loop: asyncio.AbstractEventLoop, url: str, setting: str) -> Any:
+    # Without time limits, because the caller has one, and redis-py makes a task for each of its own.
+    unlimited = dict.fromkeys(limits(None))
+    return made(ON_LOOP, url, setting, unlimited | {"retry": Retry(NoBackoff(), 1)})

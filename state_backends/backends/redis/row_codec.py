@@ -69,6 +69,7 @@ class RowFields:
         self._names = list(table.values)
         self._types = [TYPES[sql_type] for sql_type in table.values.values()]
         self._forms = [form(sql_type) for sql_type in self._types]
+        self._decodes = [decode for _, decode in self._forms]
         self.width = len(fields(spec))
 
     def encode(self, key: Key, row: Versioned) -> list[bytes | None]:
@@ -94,10 +95,11 @@ class RowFields:
 
     def value(self, stored: Sequence[bytes | None]) -> Any:
         """Return the value of its columns."""
-        columns = [
-            None if text is None else decode(text) for (_, decode), text in zip(self._forms, stored, strict=True)
-        ]
-        return dict(zip(self._names, columns, strict=True)) if self._spec.measures else columns[0]
+        value = {
+            name: None if text is None else decode(text)
+            for name, decode, text in zip(self._names, self._decodes, stored, strict=True)
+        }
+        return value if self._spec.measures else value[self._names[0]]
 
     def _version(self, key: Key, value: Any, at: Any) -> list[bytes | None]:
         time = None if at is None else text_of(at)

@@ -1,5 +1,6 @@
 """At which batch a lookup is answered: `min_txid`, `at_txid`, `at_time`; and `combine`."""
 
+import time
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ from tests.webapp.api.states import add_state
 from tests.webapp.redis_views import redis_views
 from tidegauge.state_backends import StateSpec
 from tidegauge.webapp.api import lookups
+from tidegauge.webapp.catalog import waits
 
 LOOKUP = "/states/flights_by_carrier/lookup"
 KEYS = {"keys": [["JFK", "C01"]], "measures": ["flights"]}
@@ -76,6 +78,20 @@ class TestMinTxid:
 
         assert (before.status_code, before.json()["txid"]) == (409, 1)
         assert (after.status_code, after.json()["txid"]) == (200, 2)
+
+    def test_a_wait_that_the_front_has_ended_goes_on_until_redis_shows_the_batch(self, api, connection, while_waiting):
+        with redis_views(connection) as views:
+            views.commit({"home": 4})
+            batch = views.begin()
+            views.write(batch, {"home": 1})
+            views.ledger.commit(batch)
+            while_waiting(lambda: views.backing.publish(2))
+            ended = waits.of_request.set(waits.Wait(until=time.monotonic() + 60, is_over=True))
+
+            response = api.ask("POST", f"/states/{views.name}/lookup", {"keys": [["home"]], "min_txid": 2})
+            waits.of_request.reset(ended)
+
+        assert (response.status_code, response.json()["txid"]) == (200, 2)
 
 
 class TestAtTxid:
