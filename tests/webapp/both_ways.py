@@ -59,7 +59,8 @@ class Requests:
 
     async def answer(self, environ: dict[str, Any], data: bytes) -> LoopAnswer | None:
         connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        return await self.answers.answer(Arrived(environ, caller_of(environ), data, Wait(), lambda: connected))
+        async with asyncio.timeout(60):  # so that a test of what hangs can fail
+            return await self.answers.answer(Arrived(environ, caller_of(environ), data, Wait(), lambda: connected))
 
     def in_thread(self, path: str = LOOKUP, body: Any = ASKED, **headers: str) -> Given:
         return self.answered_in_thread(*self.environ(path, body, **headers))
