@@ -29,7 +29,7 @@ from benchmarks.servers import database
 from tidegauge.pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
 from tidegauge.state_backends import BatchLedger, Catalog, Count, StateSpec
 from tidegauge.webapp.commands.management.child_process import Child
-from tidegauge.webapp.serving import granian_options
+from tidegauge.webapp.serving import process_commands
 
 SEEDS = "none: nothing is chosen at random"
 
@@ -96,7 +96,7 @@ def _events_process(dsn: str, password: str, folder: Path) -> Iterator[tuple[int
     environ = {"DATABASE_URL": f"{dsn} password={password}" if password else dsn, "TIDEGAUGE_HOME": str(folder)}
     environ["TIDEGAUGE_EVENTS_MAX_CLIENTS_EACH"] = "4000"
     port = free_port()
-    command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), *granian_options.EVENTS]
+    command = process_commands.events(port)
     with patch.dict(os.environ, environ | {"PYTHONPATH": str(REPOSITORY)}):
         manage = [sys.executable, str(REPOSITORY / "manage.py")]
         subprocess.run([*manage, "migrate", "--verbosity", "0"], check=True)

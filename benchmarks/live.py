@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from tidegauge.pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
 from tidegauge.webapp.commands.management.child_process import Child
-from tidegauge.webapp.serving import granian_options
+from tidegauge.webapp.serving import process_commands
 
 HEALTHY_WITHIN_SECONDS = 60.0
 FILES_PER_BATCH = 100  # so that files that have to wait share a batch
@@ -55,7 +55,7 @@ def live_flights(dsn: str, root: Path) -> Iterator[Live]:
         # The rate limit is high, so that it is checked but never reached.
         command = [*MANAGE, "create_api_key", "benchmark", *KEY_OPTIONS]
         key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-        web = Child("web", _web(port), root / "web.log")
+        web = Child("web", process_commands.web(port), root / "web.log")
         pipeline = Child("pipeline", _pipeline(folder, root / "checkpoint"), root / "pipeline.log", stop_seconds=40.0)
     live = Live(folder, port, key, web, pipeline)
     try:
@@ -91,11 +91,6 @@ class Lookup:
 
     def close(self) -> None:
         self._conn.close()
-
-
-def _web(port: int) -> list[str]:
-    serve = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), "--workers", "1"]
-    return [*serve, *granian_options.WEB]
 
 
 def _pipeline(folder: Path, checkpoint: Path) -> list[str]:

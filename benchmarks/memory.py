@@ -12,7 +12,6 @@ default, so it is larger in a longer run.
 import json
 import os
 import random
-import sys
 import tempfile
 import threading
 import time
@@ -30,9 +29,9 @@ from benchmarks.http_client import post, request_all, request_once
 from benchmarks.input_files import flight
 from benchmarks.live import Live, live_flights
 from benchmarks.servers import database, database_url, redis_client
-from tidegauge.pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY, free_port
 from tidegauge.webapp.commands.management.child_process import Child
-from tidegauge.webapp.serving import granian_options
+from tidegauge.webapp.serving import process_commands
 
 SEEDS = "the flights of file n: n, from 0"
 
@@ -96,14 +95,12 @@ class Files:
 @contextmanager
 def _other_processes(url: str, root: Path) -> Iterator[list[Child]]:
     """Run an events server and a Celery worker beside the web server and the driver."""
-    serve = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(free_port()), *granian_options.EVENTS]
-    worker = [sys.executable, "-m", "celery", "-A", "tidegauge.webapp", "worker", "--concurrency", "2", "-B"]
-    schedule = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", "benchmark@%h"]
+    worker = process_commands.worker(concurrency=2, schedule=True, name="benchmark@%h")
     environ = {"DATABASE_URL": url, "TIDEGAUGE_HOME": str(root), "PYTHONPATH": str(REPOSITORY)}
     with patch.dict(os.environ, environ), ExitStack() as stack:
         children = [
-            Child("events", serve, root / "events.log"),
-            Child("worker", [*worker, *schedule], root / "worker.log"),
+            Child("events", process_commands.events(free_port()), root / "events.log"),
+            Child("worker", worker, root / "worker.log"),
         ]
         for child in children:
             stack.callback(child.stop)

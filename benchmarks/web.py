@@ -17,10 +17,10 @@ import psycopg
 from benchmarks.http_client import request_once
 from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database_url
-from tidegauge.pipelines.embedded.data_dir import LOOPBACK, REPOSITORY, free_port
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY, free_port
 from tidegauge.state_backends import BatchLedger, Catalog, PostgresBackingMap
 from tidegauge.state_backends.ledger.batch import lock_fence
-from tidegauge.webapp.serving import granian_options
+from tidegauge.webapp.serving import process_commands
 
 KEYS_PER_LOOKUP = 100
 CONNECTIONS = 4
@@ -79,11 +79,10 @@ def lookup_body(seed: int, count: int = KEYS_PER_LOOKUP) -> bytes:
 
 
 @contextmanager
-def served_by_granian(environ: Mapping[str, str], options: Sequence[str] = granian_options.WEB) -> Iterator[int]:
+def served_by_granian(environ: Mapping[str, str], options: Sequence[str] = process_commands.WEB) -> Iterator[int]:
     """Serve the web process, or the application in `options`; yield the port."""
     port = free_port()
-    command = [sys.executable, "-m", "granian", "--host", LOOPBACK, "--port", str(port), "--workers", str(WORKERS)]
-    command += options
+    command = process_commands.web(port, workers=WORKERS, options=options)
     with served(command, port, environ, REPOSITORY):
         yield port
 

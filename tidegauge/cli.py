@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tidegauge
 from tidegauge import init
-from tidegauge.words import ONLY_A_QUESTION, check_words
+from tidegauge.words import ONLY_A_QUESTION, check_words, own_apps
 
 APPS = Path(__file__).with_name("webapp")
 
@@ -25,7 +25,7 @@ SHORT = {"run": "run_pipeline"}
 OTHERS = {
     "init": "Create a project with a pipeline, its test, settings and services.",
     "collectstatic": "Collect the static files for the web process.",
-    "createsuperuser": "Create a user with all permissions.",
+    "changepassword": "Give a user a new password.",
     "migrate": "Create or update the tables.",
 }
 
@@ -52,7 +52,12 @@ def main() -> None:
     else:
         if words[0] == "help" and len(words) == 2 and not words[1].startswith("-"):
             words = [words[1], "--help"]
-        _run([SHORT.get(words[0], words[0]), *words[1:]])
+        _run([named(words[0]), *words[1:]])
+
+
+def named(word: str) -> str:
+    """Return the name of the command that was typed: a short name is replaced, and `create-admin` is `create_admin`."""
+    return SHORT.get(word, name if (name := word.replace("-", "_")) in own_apps() else word)
 
 
 def needs_servers(words: list[str]) -> bool:

@@ -19,6 +19,7 @@ ONLY_A_QUESTION = {"--help", "-h", "--version"}
 # Commands of Django that are checked as well, each with the applications that its parser needs.
 PARSED: dict[str, tuple[str, ...]] = {
     "collectstatic": (),
+    "changepassword": ("django.contrib.contenttypes", "django.contrib.auth"),
     "createsuperuser": ("django.contrib.contenttypes", "django.contrib.auth"),
     "migrate": (),
 }

@@ -10,6 +10,9 @@ from tidegauge.pipelines.embedded.redis import EmbeddedRedis
 from tidegauge.pipelines.embedded.shared_server import Server, SharedServer
 from tidegauge.pipelines.errors import RuntimeSetupError
 
+# Those that this process uses.
+_joined: list[SharedServer] = []
+
 SERVERS: dict[str, Callable[..., Server]] = {"DATABASE_URL": EmbeddedPostgres, "REDIS_URL": EmbeddedRedis}
 
 
@@ -27,9 +30,15 @@ def ensure_servers(environ: MutableMapping[str, str] = os.environ, *, durable: b
             environ[variable] = _join(server(data_dir(environ), durable=durable))
 
 
+def are_used() -> bool:
+    """Return whether this process uses an embedded server, which it may have to stop when it ends."""
+    return bool(_joined)
+
+
 def _join(server: Server) -> str:
     shared = SharedServer(server)
     atexit.register(shared.leave)
+    _joined.append(shared)
     try:
         return shared.join()
     except OSError as error:

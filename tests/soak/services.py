@@ -10,22 +10,9 @@ from typing import Any
 
 from tests.soak.processes import Process, Program, wait_until
 from tidegauge.pipelines.embedded.data_dir import LOOPBACK, free_port
-from tidegauge.webapp.serving import granian_options
+from tidegauge.webapp.serving import process_commands
 
 START_SECONDS = 120.0
-GRANIAN = ["-m", "granian", "--host", LOOPBACK, "--workers", "1"]
-CELERY = [
-    "-m",
-    "celery",
-    "-A",
-    "tidegauge.webapp",
-    "worker",
-    "--concurrency",
-    "2",
-    "--loglevel",
-    "warning",
-    "--hostname",
-]
 
 
 class Services:
@@ -38,11 +25,12 @@ class Services:
         self._environ = dict(environ) | settings | {"TIDEGAUGE_HOME": str(folder / "home")}
         web, events = free_port(), free_port()
         self.web_url, self.events_url = (f"http://{LOOPBACK}:{port}" for port in (web, events))
-        self._words = {
-            "web": [*GRANIAN, "--port", str(web), *granian_options.WEB],
-            "events": [*GRANIAN, "--port", str(events), *granian_options.EVENTS],
-            "worker": [*CELERY, "soak@localhost"],
+        commands = {
+            "web": process_commands.web(web),
+            "events": process_commands.events(events),
+            "worker": process_commands.worker(concurrency=2, name="soak@localhost", log_level="warning"),
         }
+        self._words = {name: command[1:] for name, command in commands.items()}
         self._manage("migrate")
         named = self._manage("create_api_key", "soak", "--scope", "read", "--scope", "maintain", "--rate", "0")
         [self.api_key] = [line for line in named.splitlines() if line.startswith("tmk_")]

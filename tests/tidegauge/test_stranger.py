@@ -24,7 +24,6 @@ from tests.docs.blocks import DOCS, blocks
 from tests.pipelines.sources.kafka_broker import Broker, MavenUnreachableError, broker_jars, connector_jars
 from tests.tidegauge.installed import run, users_environ
 from tidegauge.pipelines.embedded.data_dir import free_port
-from tidegauge.webapp.serving import granian_options
 
 PAGE = "quickstart.md"
 CLICKS, STOCK, JOB = (block.text for block in blocks("python") if block.page == PAGE)
@@ -143,7 +142,7 @@ def shop(environment, folder, database_url) -> Iterator[Shop]:
 def served(shop: Shop) -> Iterator[str]:
     """The address of the web process of the project."""
     port = str(free_port())
-    command = [str(shop.programs / "granian"), "--port", port, *granian_options.WEB]
+    command = [str(shop.programs / "tidegauge"), "web", "--port", port]
     environ = users_environ() | shop.environ | {"SECRET_KEY": "of-the-stranger-0123456789-abcdef"}
     with (shop.folder / "web.log").open("ab") as log:
         web = subprocess.Popen(command, cwd=shop.folder, env=environ, stdout=log, stderr=log)

@@ -35,13 +35,13 @@ def web_process(django_db_setup: None, django_db_blocker: Any, tmp_path_factory:
     from django.conf import settings
 
     from tests.webapp.web_server import Server, running
-    from tidegauge.webapp.serving import granian_options
+    from tidegauge.webapp.serving import process_commands
 
     own = {
         "SECRET_KEY": settings.SECRET_KEY, "TIDEGAUGE_LOOKUP_MAX_KEYS": MAX_KEYS, "TIDEGAUGE_API_KEY_CACHE_SECONDS": 0,
         "LOG_FORMAT": "json",
     }  # fmt: skip
-    options = [*granian_options.WEB[:-1], "tests.webapp.uncached_web:application"]
+    options = [*process_commands.WEB[:-1], "tests.webapp.uncached_web:application"]
     server = Server("web", options, tmp_path_factory.mktemp("web"), own)
     with django_db_blocker.unblock(), running(server):
         yield server
@@ -65,7 +65,7 @@ def events_process(
     from django.conf import settings
 
     from tests.webapp.web_server import Server
-    from tidegauge.webapp.serving import granian_options
+    from tidegauge.webapp.serving import process_commands
 
     server = pytestconfig.stash.get(EVENTS, None)
     if server is None or not server.is_running:
@@ -75,7 +75,7 @@ def events_process(
             "TIDEGAUGE_CORS_ORIGINS": TOKEN_ORIGIN,
         }  # fmt: skip
         server = pytestconfig.stash[EVENTS] = Server(
-            "events", granian_options.EVENTS, tmp_path_factory.mktemp("events"), own
+            "events", process_commands.EVENTS, tmp_path_factory.mktemp("events"), own
         )
         with django_db_blocker.unblock():
             server.start()

@@ -1,7 +1,6 @@
 """A real web or events process on loopback over the test's database, and sockets to it."""
 
 import socket
-import sys
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from django.db import connection
 from tests.harness.waiting import eventually
 from tidegauge.pipelines.embedded.data_dir import free_port
 from tidegauge.webapp.commands.management.child_process import Child
-from tidegauge.webapp.serving import granian_options
+from tidegauge.webapp.serving import process_commands
 
 STARTED_WITHIN_SECONDS = 60.0
 READ_BYTES = 65_536
@@ -28,7 +27,7 @@ class Server:
     def __init__(self, name: str, options: Sequence[str], folder: Path, settings: Mapping[str, object]) -> None:
         self.port = free_port()
         self._name = f"{name}-{self.port}"
-        self._command = [sys.executable, "-m", "granian", "--host", "127.0.0.1", "--port", str(self.port), *options]
+        self._command = process_commands.web(self.port, options=options)
         self._log = folder / f"{self._name}.log"
         self._environ = {"TIDEGAUGE_HOME": str(folder), "LOG_FORMAT": "text", "PGAPPNAME": self._name}
         self._environ |= {"DJANGO_SETTINGS_MODULE": "tests.webapp.server_settings"}
@@ -88,7 +87,7 @@ def database_url() -> str:
 @contextmanager
 def web_server(folder: Path, options: tuple[str, ...] = (), **settings: object) -> Iterator[Server]:
     """Run a web process with one worker. options: of granian, the application last. settings: environment variables."""
-    with running(Server("web", [*granian_options.WEB, *options], folder, settings)) as server:
+    with running(Server("web", [*process_commands.WEB, *options], folder, settings)) as server:
         yield server
 
 

@@ -3,9 +3,11 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from tidegauge.webapp.accounts.audit.models import AuditEntry
 from tidegauge.webapp.accounts.authentication import verified
 from tidegauge.webapp.accounts.models import ApiKey
 from tidegauge.webapp.accounts.services import create_api_key
@@ -134,3 +136,36 @@ class TestApiKeys:
             self.call("revoke", "00000000")
 
         assert error.value.returncode == 2
+
+
+PASSWORD = "a-harbour-master-9"
+
+
+def test_an_admin_is_created_with_the_password_of_the_environment(db, monkeypatch):
+    monkeypatch.setenv("TIDEGAUGE_ADMIN_PASSWORD", PASSWORD)
+
+    call_command("create_admin", "ada", "--email", "ada@example.org", stdout=StringIO())
+
+    ada = User.objects.get(username="ada")
+    assert (ada.is_superuser, ada.is_staff, ada.check_password(PASSWORD)) == (True, True, True)
+    assert AuditEntry.objects.get(action="user.create").target == "user ada"
+
+
+def test_an_admin_who_exists_keeps_the_password(db, monkeypatch):
+    monkeypatch.setenv("TIDEGAUGE_ADMIN_PASSWORD", PASSWORD)
+    call_command("create_admin", stdout=StringIO())
+
+    with pytest.raises(CommandError, match="'admin' exists already; `tidegauge changepassword admin` gives a new"):
+        call_command("create_admin", stdout=StringIO())
+
+
+@pytest.mark.parametrize(
+    ("password", "said"),
+    [("", "no password: set TIDEGAUGE_ADMIN_PASSWORD"), ("short", "too short"), ("password1", "too common")],
+)
+def test_an_admin_needs_a_password_that_is_not_guessed(db, monkeypatch, password, said):
+    monkeypatch.setenv("TIDEGAUGE_ADMIN_PASSWORD", password)
+
+    with pytest.raises(CommandError, match=said):
+        call_command("create_admin", stdout=StringIO())
+    assert not User.objects.exists()

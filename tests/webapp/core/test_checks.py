@@ -46,9 +46,19 @@ def test_a_server_process_logs_the_warnings(reached, caplog):
     assert "TIDEGAUGE_PROXIES is set and TIDEGAUGE_HTTPS is off (tidegauge.W001): set " in caplog.text
 
 
+# The names of variables that are read where they are named, and of those that a constant names.
+READ = re.compile(r"""(?:\benv\.\w+\(\s*|environ\.get\(|environ\[|^[A-Z_]+ = )"([A-Z]+(?:_[A-Z]+)*)\"""", re.MULTILINE)
+NO_SETTINGS = {
+    "CONTENT_LENGTH", "HTTP_ORIGIN", "PATH_INFO", "QUERY_STRING", "REQUEST_METHOD",  # of a request
+    "PATH", "PYTHONPATH", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP",  # set for programs that are started
+    "DENY", "UTC",  # constants of other kinds
+    "KAFKA_SERVERS",  # of an example
+}  # fmt: skip
+
+
 def test_every_setting_from_the_environment_is_on_the_page_of_settings_and_on_the_page_that_explains_it():
-    files = [REPOSITORY / "webapp" / "settings.py", *(REPOSITORY / "webapp" / "core" / "settings").glob("*.py")]
-    read = re.findall(r"env\.\w+\(\s*\"(\w+)\"", "".join(file.read_text() for file in files))
+    files = [file for folder in ("state_backends", "pipelines", "webapp") for file in (REPOSITORY / folder).rglob("*.py")]
+    read = sorted(set(re.findall(READ, "".join(file.read_text() for file in files))) - NO_SETTINGS)
     pages = {file.name: file.read_text() for file in (REPOSITORY / "docs").glob("*.md")}
     lines = [line for line in pages["settings.md"].splitlines() if line.startswith("| `")]
     explained = {

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.webapp.events.described import check_event
 from tests.webapp.web_server import Server, running
-from tidegauge.webapp.serving import granian_options
+from tidegauge.webapp.serving import process_commands
 
 WITHIN_SECONDS = 20.0
 
@@ -29,7 +29,7 @@ class Event:
 @contextmanager
 def events_server(folder: Path, **settings: object) -> Iterator[Server]:
     """Run an events process. settings: more environment variables."""
-    with running(Server("events", granian_options.EVENTS, folder, settings)) as server:
+    with running(Server("events", process_commands.EVENTS, folder, settings)) as server:
         yield server
 
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -17,6 +16,7 @@ from tidegauge.state_backends.synchronizer.membership import members
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.maintenance import runner
 from tidegauge.webapp.maintenance.services import request_maintenance
+from tidegauge.webapp.serving import process_commands
 
 pytestmark = pytest.mark.processes
 
@@ -27,16 +27,7 @@ APPENDED_AT = "SELECT appended_at FROM tidegauge.synchronizer"
 
 @pytest.fixture
 def worker(lasting) -> Iterator[subprocess.Popen]:
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "tidegauge.webapp",
-        "worker",
-        "--concurrency=1",
-        "--without-mingle",
-    ]
+    command = [*process_commands.worker(), "--without-mingle"]
     environ = {**os.environ, "DATABASE_URL": _test_database()}
     process = subprocess.Popen(command, env=environ, start_new_session=True, stderr=subprocess.DEVNULL)
     yield process

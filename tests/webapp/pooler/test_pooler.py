@@ -1,6 +1,5 @@
 """The web application behind a real PgBouncer in transaction mode: what works there, and what is refused by name."""
 
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,6 +25,7 @@ from tidegauge.webapp.catalog.replicas import Replicas
 from tidegauge.webapp.commands.management.child_process import Child
 from tidegauge.webapp.core import pooler
 from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.serving import process_commands
 
 pytestmark = [
     pytest.mark.processes,
@@ -188,16 +188,7 @@ def test_work_that_needs_a_session_is_refused_without_the_address_of_the_server(
 
 
 def worker(folder: Path, **settings: str) -> Child:
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "tidegauge.webapp",
-        "worker",
-        "--concurrency=1",
-        "--without-mingle",
-    ]
+    command = [*process_commands.worker(), "--without-mingle"]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"LOG_FORMAT": "text", **settings}.items():
             patch.setenv(name, value)

@@ -19,7 +19,6 @@ from django.http import HttpResponse, StreamingHttpResponse
 from tests.harness.waiting import eventually
 from tests.webapp.web_server import Server, all_of, asked, connected, one_of, request, web_server
 from tidegauge.webapp.accounts.services import create_api_key
-from tidegauge.webapp.serving import granian_options
 from tidegauge.webapp.serving.front import Front, StreamedAnswer
 
 ROOT = Path(__file__).parents[3]
@@ -280,18 +279,3 @@ def status_of(server: Server, key: str) -> int:
             return one_of(client)[0]
     except OSError:
         return 0  # nobody listens yet
-
-
-@pytest.mark.parametrize(
-    "name", ["Procfile", "docker/Dockerfile", "docker/compose.yaml", "docker/kubernetes/tidegauge.yaml"]
-)
-def test_every_start_line_has_the_options_of_the_code(name):
-    text = " ".join(re.sub(r'[",\\\[\]]', " ", (ROOT / name).read_text()).split())
-
-    for options in (granian_options.WEB, granian_options.EVENTS):
-        application = options[-1]
-        for line in re.findall(rf"granian .*?{application}", text):
-            given = line.split()
-            missing = [word for word in options if word not in given]
-            assert not missing, f"{name}: {missing}"
-    assert "tidegauge.webapp.wsgi:application" not in text

@@ -44,7 +44,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=end_with_parent,
             )
 
     @property
@@ -70,6 +70,7 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
 
-def _end_with_parent() -> None:
-    # So that no server keeps running and keeps its port when the parent is killed.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent() -> None:
+    """Called in a new child: on Linux it gets SIGTERM when its parent is killed, so that it does not keep its port."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

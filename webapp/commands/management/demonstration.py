@@ -26,7 +26,6 @@ from tidegauge.pipelines.driver.discovery import find
 from tidegauge.pipelines.driver.driver import Driver
 from tidegauge.pipelines.driver.run_options import RunOptions
 from tidegauge.pipelines.embedded.data_dir import (
-    PACKAGE,
     REPOSITORY,
     data_dir,
     free_port,
@@ -45,7 +44,7 @@ from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.roles import django_tables
 from tidegauge.webapp.commands.management.child_process import Child
-from tidegauge.webapp.serving import granian_options
+from tidegauge.webapp.serving import process_commands
 
 PIPELINE = "flights"
 # By module, because the user's pipelines may have the same names. Both read the flights; only the first is recounted.
@@ -169,23 +168,21 @@ def start_children(
         os.environ.setdefault("TIDEGAUGE_STALE_AFTER_SECONDS", "3600")
     # As text, because people read these logs.
     os.environ.setdefault("LOG_FORMAT", "text")
-    os.environ.setdefault("GRANIAN_LOG_CONFIG", str(PACKAGE / "webapp" / "core" / "granian.json"))
+    os.environ.setdefault("GRANIAN_LOG_CONFIG", str(process_commands.LOG_CONFIG))
     events_port = port + 1 if is_free(port + 1) else free_port()
     os.environ["TIDEGAUGE_EVENTS_URL"] = f"http://127.0.0.1:{events_port}"
     os.environ["TIDEGAUGE_EVENTS_ORIGINS"] = f"http://127.0.0.1:{port}"
     project = Path.cwd()
     os.chdir(project_dir())
-    granian = [python, "-m", "granian", "--host", "127.0.0.1", "--workers", "1", "--port"]
-    worker = [python, "-m", "celery", "-A", "webapp", "worker", "-B", "--concurrency", "1", "--loglevel", "INFO"]
-    beat = ["--scheduler", "django_celery_beat.schedulers:DatabaseScheduler", "--hostname", f"demo-{port}@%h"]
+    worker = process_commands.worker(schedule=True, name=f"demo-{port}@%h")
     # Run from the folder with the pipelines' modules. There `-m` does not find a checkout, so manage.py is run.
     program = [str(REPOSITORY / "manage.py")] if is_checkout() else ["-m", "tidegauge"]
     pipelines = references or [FLIGHTS, AIRCRAFT, "--input", str(input_folder())]
     pipeline = [python, *program, "run_pipeline", *pipelines]
     return [
-        Child("web", [*granian, str(port), *granian_options.WEB], logs / "web.log", environ=web_role),
-        Child("events", [*granian, str(events_port), *granian_options.EVENTS], logs / "events.log", environ=web_role),
-        Child("worker", [*worker, *beat], logs / "worker.log", environ=worker_role),
+        Child("web", process_commands.web(port), logs / "web.log", environ=web_role),
+        Child("events", process_commands.events(events_port), logs / "events.log", environ=web_role),
+        Child("worker", worker, logs / "worker.log", environ=worker_role),
         Child("pipeline", pipeline, logs / "pipeline.log", stop_seconds=40.0, folder=project, environ=pipeline_role),
     ]
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,22 +11,14 @@ from tests.webapp.maintenance.test_tasks import wait_until
 from tests.webapp.web_server import database_url
 from tidegauge.webapp.notify.alerts import tasks
 from tidegauge.webapp.notify.webhooks.models import Delivery
+from tidegauge.webapp.serving import process_commands
 
 pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
 def worker(lasting, mailbox) -> Iterator[None]:
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "tidegauge.webapp",
-        "worker",
-        "--concurrency=1",
-        "--without-mingle",
-    ]
+    command = [*process_commands.worker(), "--without-mingle"]
     mail = {"EMAIL_URL": f"smtp://127.0.0.1:{mailbox.port}", "EMAIL_FROM": "tidegauge@example.com"}
     environ = {**os.environ, **mail, "DATABASE_URL": database_url()}
     process = subprocess.Popen(command, env=environ, start_new_session=True, stderr=subprocess.DEVNULL)

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -12,6 +11,7 @@ import pytest
 from tests.webapp.maintenance.test_tasks import wait_until
 from tests.webapp.web_server import database_url
 from tidegauge.webapp.notify.webhooks import tasks
+from tidegauge.webapp.serving import process_commands
 
 pytestmark = pytest.mark.processes
 
@@ -27,16 +27,7 @@ def work(lasting, loopback) -> Iterator[Callable[[], subprocess.Popen]]:
         "TIDEGAUGE_WEBHOOK_NETWORKS": "127.0.0.0/8",
         "TIDEGAUGE_WEBHOOK_SECONDS": "600",
     }
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "tidegauge.webapp",
-        "worker",
-        "--concurrency=1",
-        "--without-mingle",
-    ]
+    command = [*process_commands.worker(), "--without-mingle"]
     with ExitStack() as stack:
 
         def start() -> subprocess.Popen:
