@@ -110,7 +110,7 @@ def _execute(words: list[str]) -> None:
     except (RuntimeSetupError, MissingPackageError) as error:
         sys.exit(f"tidegauge: {error}")
     except Exception as error:
-        if said := _lacked_privilege(error):
+        if said := _lacked_privilege(error) or _wrong_setting(error):
             sys.exit(f"tidegauge: {said}")
         raise
 
@@ -130,6 +130,13 @@ def _lacked_privilege(error: BaseException | None) -> str:
         "this command needs, run `tidegauge roles --check` to list missing privileges, and `tidegauge roles` as "
         "superuser to grant them"
     )
+
+
+def _wrong_setting(error: Exception) -> str:
+    """Return the message if a setting is missing or wrong; "" for other errors."""
+    from django.core.exceptions import ImproperlyConfigured
+
+    return str(error) if isinstance(error, ImproperlyConfigured) else ""
 
 
 def _read_env(file: Path) -> None:

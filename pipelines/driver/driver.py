@@ -26,6 +26,7 @@ from tidegauge.pipelines.driver.run_options import RunOptions
 from tidegauge.pipelines.driver.session import DriverSession
 from tidegauge.pipelines.errors import PipelinePausedError, failure_reason, is_retryable
 from tidegauge.pipelines.sources.source import Pending, Source, as_progress
+from tidegauge.pipelines.spark.session import has_ended
 from tidegauge.state_backends.errors import FencedError, PipelineHeldError
 from tidegauge.state_backends.ledger import driver_status
 from tidegauge.state_backends.ledger.batch import Batch
@@ -177,8 +178,14 @@ class Driver:
         if isinstance(error, PipelineHeldError | FencedError | PipelinePausedError):
             # Not reported as failed, because the status is another driver's, or was set when the pause was found.
             raise error
-        if self._stopping.is_set() and isinstance(error, Py4JNetworkError):
-            return  # the signal that stopped this process has ended Spark's process too
+        if self._stopping.is_set() and (isinstance(error, Py4JNetworkError) or has_ended(self.spark)):
+            # A supervisor that stops all processes of a service has ended Spark's as well.
+            logger.warning(
+                "pipeline %s: Spark was ended before the batch; the next start reads the batch again",
+                self.pipeline.name,
+                extra=self._log_fields(),
+            )
+            return
         self._failures += 1
         self._reason = failure_reason(error)
         # Not if Java has ended, because a Spark session cannot run another query without its Java process.

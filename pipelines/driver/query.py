@@ -3,6 +3,7 @@
 It is bound to its checkpoint, processes batch by batch, and ends between two batches.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +33,18 @@ OnBatch = Callable[[Batch], object]
 # the next start, and then applied again unless its source is transactional.
 COMMIT_LOG_SECONDS = 5.0
 POLL_SECONDS = 0.02
+
+
+class StoppingError(PipelineError):
+    """Spark began a batch while the query is being stopped: it is read at the next start."""
+
+
+def _is_failure(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], StoppingError))
+
+
+# py4j logs whatever foreachBatch raises, with its traceback; a stop is no failure.
+logging.getLogger("py4j.clientserver").addFilter(_is_failure)
 
 
 class QueryRun:
@@ -184,7 +197,7 @@ class QueryRun:
         self._bound.wait()
         # Not waited for: only end() can hold the lock here, because Spark runs one batch after the other.
         if self._failure is not None or self._ending or not self._in_batch.acquire(blocking=False):
-            raise PipelineError(f"pipeline {self._session.pipeline.name!r}: stopping, so batch {batch_id} must wait")
+            raise StoppingError(f"pipeline {self._session.pipeline.name!r}: stopping, so batch {batch_id} must wait")
         try:
             self._apply(frame, batch_id)
         except Exception as error:

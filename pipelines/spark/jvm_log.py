@@ -37,6 +37,9 @@ atexit.register(_exiting.set)
 def start_java(conf: SparkConf) -> None:
     """Start Spark's Java process with its output in the log, unless one is running.
 
+    It is in a session of its own, because SIGTERM to our process group would end it at once, in the middle of a batch.
+    It ends by itself when its standard input is closed, so also if this process is killed.
+
     Raises PySparkRuntimeError if it does not start; the log then has its output.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -44,8 +47,9 @@ def start_java(conf: SparkConf) -> None:
     read, write = os.pipe()
     reader = threading.Thread(target=_log_all, args=(read,), name="output of Java", daemon=True)
     reader.start()
+    options = {"stdout": write, "stderr": write, "start_new_session": True}
     try:
-        gateway = launch_gateway(conf, {"stdout": write, "stderr": write})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
     except BaseException:
         os.close(write)
         reader.join(DRAIN_SECONDS)

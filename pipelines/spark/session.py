@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
@@ -84,6 +85,14 @@ def start_session(
     session.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     return session
+
+
+def has_ended(session: SparkSession) -> bool:
+    """Return whether Spark was stopped, or its Java process is ending or gone."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())
+    except (AttributeError, Py4JError, OSError):
+        return True
 
 
 def is_local(master: str) -> bool:

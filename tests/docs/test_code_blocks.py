@@ -123,7 +123,7 @@ def check_command(words: list[str]) -> None:
     found = PROGRAMS.match(shlex.join(words))
     if found:
         name, *arguments = shlex.split(found[1])
-        check_ours(cli.SHORT.get(name, name), [word for word in arguments if word != "&"])
+        check_ours(cli.named(name), [word for word in arguments if word != "&"])
     elif words[:1] == ["make"]:
         assert re.search(rf"^{words[1]}:", (REPOSITORY / "Makefile").read_text(), re.MULTILINE), words
     elif words[:2] == ["python", "-m"]:

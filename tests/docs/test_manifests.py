@@ -1,15 +1,21 @@
-"""The manifests in docker/kubernetes are what Kubernetes would take, and run what the image and compose run."""
+"""The manifests in docker/ are valid for Kubernetes and systemd, and each starts its processes by existing commands."""
 
 import re
 import shlex
+import shutil
+import subprocess
 
 import kubernetes_validate
 import pytest
 import yaml
+from django.core.management import load_command_class
 
+from tidegauge.cli import named
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
+from tidegauge.words import own_apps
 
 FOLDER = REPOSITORY / "docker" / "kubernetes"
+SYSTEMD_ANALYZE = shutil.which("systemd-analyze") or ""
 KUBERNETES = kubernetes_validate.latest_version()
 
 
@@ -42,6 +48,48 @@ def test_a_process_is_started_as_compose_starts_it(service):
     here = {each["name"]: each for document in RESOURCES for each in containers(document)}
 
     assert here[service]["command"] == compose[service]["command"]
+
+
+def start_lines():
+    """Yield the words of every start line of a process, without `tidegauge`, by file."""
+    for file in ("Procfile", "docker/Dockerfile", "docker/compose.yaml", "docker/kubernetes/tidegauge.yaml"):
+        text = re.sub(r'[",\[\]]', " ", re.sub(r"\$\{\w+:-(\w+)\}", r"\1", (REPOSITORY / file).read_text()))
+        for line in re.findall(r"(?:^\w+:|\bCMD|\bcommand:) +tidegauge (.+)$", text, re.MULTILINE):
+            yield file, line.split()
+    for file in (REPOSITORY / "docker" / "systemd").iterdir():
+        line = re.search(r"^ExecStart=/\S+/tidegauge (.+)$", file.read_text(), re.MULTILINE)[1]
+        yield from ((file.name, line.replace("%i", name).split()) for name in ("web", "events", "worker"))
+
+
+@pytest.mark.parametrize(("file", "words"), [*start_lines()], ids=str)
+def test_every_start_line_is_a_command_with_options_that_it_has(file, words):
+    name = named(words[0])
+    command = load_command_class(own_apps().get(name, "django.core"), name)
+
+    assert command.create_parser("tidegauge", name).parse_args(words[1:])
+
+
+def test_the_files_of_the_image_compose_kubernetes_and_systemd_start_every_process():
+    started = {(file.partition(".")[2] or file, words[0]) for file, words in start_lines()}
+
+    for kind in ("Procfile", "yaml", "service"):
+        assert {name for file, name in started if kind in file} >= {"web", "events", "worker", "run"} - (
+            {"web"} if kind == "yaml" else set()  # the image's own command
+        )
+    assert ("docker/Dockerfile", "web") in started
+
+
+@pytest.mark.skipif(not SYSTEMD_ANALYZE, reason="no systemd on this machine")
+def test_systemd_would_take_its_units(tmp_path):
+    program = tmp_path / "tidegauge"
+    program.symlink_to("/bin/true")
+    for file in (REPOSITORY / "docker" / "systemd").iterdir():
+        (tmp_path / file.name).write_text(file.read_text().replace("/opt/shop/.venv/bin/tidegauge", str(program)))
+
+    units = [str(unit) for unit in tmp_path.glob("*.service")]
+    checked = subprocess.run([SYSTEMD_ANALYZE, "verify", *units], capture_output=True, text=True)
+
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 def test_every_service_finds_its_pods():

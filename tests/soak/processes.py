@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.harness.process_tree import signal_all
 from tests.pipelines.cluster.spark_cluster import end_with_parent
 from tests.soak import fork_server
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
@@ -87,12 +88,7 @@ class Process:
 
     def kill_all(self) -> None:
         """Kill it with all that it has started, also if it has ended itself."""
-        family = []
-        with suppress(psutil.NoSuchProcess):
-            family = psutil.Process(self.pid).children(recursive=True)
-        for member in family:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
+        signal_all(self.pid)
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.wait()

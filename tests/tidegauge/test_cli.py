@@ -5,11 +5,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.harness.waiting import eventually
 from tidegauge import __version__
-from tidegauge.cli import needs_servers, overview
+from tidegauge.cli import named, needs_servers, overview
+from tidegauge.pipelines.embedded.data_dir import free_port
 from tidegauge.pipelines.embedded.postgres import EmbeddedPostgres
+from tidegauge.webapp.serving import process_commands
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_TO_BE_STOPPED = "import time; print('up', flush=True); time.sleep(60)"
@@ -38,6 +42,19 @@ def test_whatever_touches_data_gets_servers(line):
     assert needs_servers(line.split())
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("run", "run_pipeline"),
+        ("create-admin", "create_admin"),
+        ("create_admin", "create_admin"),
+        ("no-such", "no-such"),
+    ],
+)
+def test_a_command_may_be_typed_with_a_hyphen(typed, name):
+    assert named(typed) == name
+
+
 def test_sigterm_stops_the_servers_too():
     with tempfile.TemporaryDirectory(prefix="tm-") as folder:
         server = EmbeddedPostgres(Path(folder))
@@ -50,6 +67,24 @@ def test_sigterm_stops_the_servers_too():
 
         assert command.returncode == 128 + signal.SIGTERM
         assert server.process() is None
+
+
+@pytest.mark.processes
+def test_a_server_command_becomes_its_program_so_that_signals_reach_it(tmp_path):
+    port = free_port()
+    servers = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1"}
+    command = [sys.executable, REPOSITORY / "manage.py", "events", "--port", str(port)]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=os.environ | servers | {"TIDEGAUGE_HOME": str(tmp_path)}, stdout=log, stderr=log
+        )
+    eventually(lambda: "Started worker-1" in (tmp_path / "log").read_text(), 60)
+    words = psutil.Process(process.pid).cmdline()
+
+    process.terminate()
+
+    assert words == process_commands.events(port)
+    assert process.wait(60) == 0
 
 
 def test_what_keeps_the_servers_from_starting_is_said_in_one_line(tmp_path):

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import socket
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -10,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidegauge.installed import pip, run
+from tests.harness.waiting import eventually
+from tests.tidegauge.installed import pip, run, users_environ
+from tidegauge.pipelines.embedded.data_dir import free_port
+from tidegauge.pipelines.embedded.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.processes
 
@@ -120,3 +125,24 @@ def test_the_quickstart_runs_where_the_wheel_was_installed(environment, folder):
     assert json.loads(run(tidegauge, "shell", "-v0", "-c", ASK, cwd=project).stdout) == COUNTED
     assert run(tidegauge, "shell", "-v0", "-c", PAGES, cwd=project).stdout.split() == ["200"] * 6
     assert (project / ".tidegauge").is_dir()
+    served_and_stopped(tidegauge, project)
+
+
+def served_and_stopped(tidegauge: Path, project: Path) -> None:
+    """Run the web process in a folder without a Procfile; SIGTERM ends it, and the embedded servers after it."""
+    port = free_port()
+    with (project / "web.log").open("w") as log:
+        web = subprocess.Popen(
+            [tidegauge, "web", "--port", str(port)], cwd=project, env=users_environ(), stdout=log, stderr=log
+        )
+    eventually(lambda: connects(port), 60)
+    web.terminate()
+
+    assert web.wait(60) == 0, (project / "web.log").read_text()
+    assert '"event":"Started worker-1"' in (project / "web.log").read_text()
+    assert EmbeddedPostgres(project / ".tidegauge").process() is None
+
+
+def connects(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

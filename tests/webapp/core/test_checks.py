@@ -57,7 +57,9 @@ NO_SETTINGS = {
 
 
 def test_every_setting_from_the_environment_is_on_the_page_of_settings_and_on_the_page_that_explains_it():
-    files = [file for folder in ("state_backends", "pipelines", "webapp") for file in (REPOSITORY / folder).rglob("*.py")]
+    files = [
+        file for folder in ("state_backends", "pipelines", "webapp") for file in (REPOSITORY / folder).rglob("*.py")
+    ]
     read = sorted(set(re.findall(READ, "".join(file.read_text() for file in files))) - NO_SETTINGS)
     pages = {file.name: file.read_text() for file in (REPOSITORY / "docs").glob("*.md")}
     lines = [line for line in pages["settings.md"].splitlines() if line.startswith("| `")]

@@ -1,7 +1,6 @@
 """A table's rows and changes through Spark: every one counts once, also after failures."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.harness.process_tree import signal_all
 from tests.pipelines.sources.changes_process import net
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
@@ -187,7 +187,7 @@ class Victim:
             )
 
     def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
+        signal_all(self.process.pid)
         self.process.wait()
 
 

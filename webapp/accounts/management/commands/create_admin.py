@@ -26,11 +26,10 @@ class Command(BaseCommand):
 
         from tidegauge.webapp.accounts.audit.services import record
 
-        user = User(
-            username=options["name"], email=options["email"], is_staff=True, is_superuser=True, password="unset"
-        )
+        name = options["name"]
+        user = User(username=name, email=options["email"], is_staff=True, is_superuser=True)
         try:
-            user.full_clean()
+            user.full_clean(exclude=["password"])
             password = _password()
             validate_password(password, user)
             user.set_password(password)
@@ -38,12 +37,13 @@ class Command(BaseCommand):
                 user.save(force_insert=True)
                 record("user.create", f"user {user}", by="command create_admin", is_superuser=True)
         except (ValidationError, IntegrityError) as error:
-            if User.objects.filter(username=options["name"]).exists():
+            if User.objects.filter(username=name).exists():
                 raise CommandError(
-                    f"user {options['name']!r} exists already; `tidegauge changepassword {options['name']}` gives a new "
-                    "password"
+                    f"user {name!r} exists already; `tidegauge changepassword {name}` gives a new password"
                 ) from error
-            raise CommandError(" ".join(error.messages) if isinstance(error, ValidationError) else str(error)) from error
+            raise CommandError(
+                " ".join(error.messages) if isinstance(error, ValidationError) else str(error)
+            ) from error
         self.stdout.write(f"user {user} may do everything; sign in at /login")
 
 

@@ -1,0 +1,113 @@
+"""The command `doctor`: each fault of an installation is found, with a remedy that can be typed."""
+
+import json
+import re
+import shlex
+from io import StringIO
+
+import pytest
+import redis
+from django.conf import settings as django_settings
+from django.core.management import CommandError, call_command
+
+from tests.docs.test_code_blocks import check_command
+from tests.webapp.committed_flights import no_database
+from tidegauge.pipelines.checkpoint.folder import note_batch
+from tidegauge.pipelines.embedded.data_dir import REPOSITORY, data_dir
+from tidegauge.state_backends.ledger import findings
+from tidegauge.webapp.commands.management.doctor import installation
+
+BOUND = "SELECT checkpoint_id FROM tidegauge.pipeline WHERE name = 'flights'"
+
+
+def found(level=None):
+    """Return (check, message) of the findings of a level, and the remedy of each, and how the command ended."""
+    out, ended = StringIO(), ""
+    try:
+        call_command("doctor", "--json", stdout=out)
+    except CommandError as error:
+        ended = str(error)
+    every = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert all(bool(each["remedy"]) == (each["level"] != "ok") for each in every)
+    return {(each["check"], each["message"]): each["remedy"] for each in every if each["level"] == level}, ended
+
+
+@pytest.fixture
+def evicting():
+    """The tests' Redis may evict every key."""
+    client = redis.Redis.from_url(django_settings.REDIS_URL)
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    client.config_set("maxmemory", "1gb")
+    yield
+    client.config_set("maxmemory", "0")
+    client.config_set("maxmemory-policy", "noeviction")
+
+
+def checkpoint_that_has_seen_a_later_batch(lasting):
+    batch = lasting.commit({("JFK", "AA"): 1})
+    folder = data_dir() / "checkpoints" / "flights"
+    folder.mkdir(parents=True)
+    (folder / "metadata").write_text(json.dumps({"id": lasting.conn.execute(BOUND).fetchone()[0]}))
+    note_batch(folder, batch)
+    lasting.conn.execute("UPDATE tidegauge.pipeline SET committed_txid = committed_txid - 1 WHERE name = 'flights'")
+
+
+def test_what_is_as_it_should_be_is_no_finding(lasting, working_directory):
+    lasting.report("running")
+
+    errors, ended = found("error")
+
+    # The tests' own server is faster than it is durable.
+    [(check, message)] = errors
+    assert (check, message.partition(":")[0]) == ("database", "fsync, full_page_writes off")
+    assert ended == "1 thing is wrong"
+    facts, _ = found("ok")
+    assert {"versions", "disk", "database", "tables", "clock", "redis", "pipelines", "states"} <= {
+        check for check, _ in facts
+    }
+
+
+def test_every_fault_is_found_in_one_run(lasting, working_directory, settings, monkeypatch, evicting):
+    settings.DEBUG = True
+    monkeypatch.setattr(installation, "LEAST_FREE_BYTES", 1 << 60)
+    (working_directory / ".env").write_text("SECRET_KEY=x")
+    lasting.report("failed", "no disk")
+    findings.record(lasting.conn, "flights_by_carrier", "state 'flights_by_carrier': it has lost rows")
+    checkpoint_that_has_seen_a_later_batch(lasting)
+    lasting.conn.execute("SELECT pg_create_physical_replication_slot('forgotten', true)")
+
+    try:
+        errors, ended = found("error")
+        warnings, _ = found("warning")
+        facts, _ = found("ok")
+    finally:
+        lasting.conn.execute("SELECT pg_drop_replication_slot('forgotten')")
+
+    assert {check for check, _ in errors} == {
+        "settings", "disk", "database", "redis", "pipelines", "states", "checkpoints"
+    }  # fmt: skip
+    assert ended == "7 things are wrong"
+    assert errors["pipelines", next(text for check, text in errors if check == "pipelines")].endswith(
+        "`tidegauge run flights`"
+    )
+    assert any("can be read by others" in text for _, text in warnings)
+    assert any("slot 'forgotten'" in text for _, text in facts)
+
+
+def test_without_a_database_the_rest_is_checked(db, working_directory):
+    with no_database():
+        errors, _ = found("error")
+        facts, _ = found("ok")
+
+    assert [check for check, _ in errors] == ["database"]
+    assert "redis" in {check for check, _ in facts}
+
+
+def test_every_command_of_a_remedy_can_be_typed():
+    folder = REPOSITORY / "webapp" / "commands" / "management"
+    text = "".join(file.read_text() for file in [*(folder / "doctor").glob("*.py"), folder / "commands" / "doctor.py"])
+    commands = re.findall(r"`(tidegauge [^`]+)`", text)
+
+    assert len(commands) > 5
+    for command in commands:
+        check_command(shlex.split(re.sub(r"\{[\w.]+\}", "flights", command)))
