@@ -265,6 +265,16 @@ class LoopRows(Protocol):
         """Close the connections of this event loop, which the rows of other states may share. A read opens new ones."""
 
 
+class StateArchive(Protocol):
+    """States of a store outside of the ledger's database, as records for a backup."""
+
+    def save(self, spec: "StateSpec") -> Iterator[bytes]:
+        """Yield a state as records, with what the store has recorded about its batches. No batch may be open."""
+
+    def load(self, spec: "StateSpec", records: Iterable[bytes]) -> None:
+        """Store the records of `save`. Repeatable. Raises BackendSetupError if this server cannot read them."""
+
+
 class Backend(Protocol):
     """Everything that a store of states owes to the rest. Registered by one line in `BACKENDS`.
 
@@ -280,6 +290,10 @@ class Backend(Protocol):
     @property
     def tables(self) -> StateTables | None:
         """What the backend can do because its rows are tables of the ledger's database; None if they are elsewhere."""
+
+    @property
+    def archive(self) -> StateArchive | None:
+        """What saves a state for a backup; None if its rows are in the ledger's database, or it cannot."""
 
     def check(self) -> None:
         """Raise BackendSetupError, naming the setting, where this process has not been told where the store is."""

@@ -20,7 +20,7 @@ from tidegauge.state_backends.changelog import Changelog
 from tidegauge.state_backends.errors import BackendSetupError, FindingError, SpecMismatchError
 from tidegauge.state_backends.ledger.batch import Batch
 from tidegauge.state_backends.maintenance import Horizon, Step, clock, note_expired
-from tidegauge.state_backends.protocols import LoopRows
+from tidegauge.state_backends.protocols import LoopRows, StateArchive
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.reader.scanning import ScanningReader
 from tidegauge.state_backends.repair.rebuilding import rebuild
@@ -54,6 +54,7 @@ class ExternalBackend(ABC):
 
     title: str
     tables = None
+    archive: StateArchive | None = None
     timeout_seconds: float | None = 60.0  # a call that takes longer has met a stuck server
 
     @abstractmethod

@@ -29,6 +29,7 @@ class PostgresBackend:
 
     title = "PostgreSQL"
     tables = PostgresTables()
+    archive = None  # because its rows are part of the database's dump
     timeout_seconds: float | None = None
 
     def check(self) -> None:

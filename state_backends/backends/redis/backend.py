@@ -12,7 +12,7 @@ from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
 from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
 from tidegauge.state_backends.extras import naming_the_extra
 from tidegauge.state_backends.ledger.batch import Batch
-from tidegauge.state_backends.protocols import LoopRows
+from tidegauge.state_backends.protocols import LoopRows, StateArchive
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
@@ -41,6 +41,13 @@ class RedisBackend(ExternalBackend):
             from tidegauge.state_backends.backends.redis.loop_rows import RedisLoopRows
 
         return RedisLoopRows(spec)
+
+    @property
+    def archive(self) -> "StateArchive":  # type: ignore[override]
+        with naming_the_extra():
+            from tidegauge.state_backends.backends.redis.archive import RedisArchive
+
+        return RedisArchive(self._client())
 
     def stored_name(self, spec: StateSpec) -> str:
         return f"keys of that name, tidegauge:{{{spec.name}}}:*,"

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand
@@ -19,12 +18,12 @@ from tidegauge.webapp.serving import process_commands
 class ServerCommand(BaseCommand):
     requires_system_checks: list[str] = []  # the program runs them itself
 
-    def command(self, **options: Any) -> list[str]:
+    def command(self, options: dict[str, Any]) -> list[str]:
         """Return the program and its words. options: as parsed."""
         raise NotImplementedError
 
     def handle(self, *args: Any, **options: Any) -> None:
-        _run(self.command(**options))
+        _run(self.command(options))
 
 
 def add_address(parser: ArgumentParser, port: int) -> None:
@@ -41,7 +40,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def _run(command: Sequence[str]) -> NoReturn:
+def _run(command: list[str]) -> NoReturn:
     """Replace this process by a program, so that signals reach it and a supervisor sees its exit code.
 
     If this process uses embedded servers, it waits for the program instead, because it has to stop them afterwards.

@@ -9,5 +9,5 @@ from tidegauge.webapp.serving import process_commands
 class Command(ServerCommand):
     help = "Send the scheduled tasks to the workers, which all need --no-schedule then. Run it once."
 
-    def command(self, **_: Any) -> list[str]:
+    def command(self, options: dict[str, Any]) -> list[str]:
         return process_commands.beat()

@@ -5,6 +5,7 @@ import os
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error as DatabaseError
 
 from tidegauge.pipelines.errors import failure_reason
-from tidegauge.webapp.commands.management.doctor import database, installation, running
+from tidegauge.webapp.commands.management.doctor import database, installation, redis_server, running
 from tidegauge.webapp.commands.management.doctor.finding import ERROR, Finding
 
 REDIS_URLS = ("REDIS_URL", "TIDEGAUGE_REDIS_URL")
@@ -62,10 +63,10 @@ def _of_database() -> Iterator[Finding]:
         yield from _redis(holds_states=False)
         return
     with conn:
-        tables = list(_guarded("tables", lambda: database.check_tables(conn)))
+        tables = list(_guarded("tables", partial(database.check_tables, conn)))
         before = (database.check_server, database.check_roles, database.check_clock, database.check_slots)
         for check in before:
-            yield from _guarded(check.__name__.removeprefix("check_"), lambda check=check: check(conn))
+            yield from _guarded(check.__name__.removeprefix("check_"), partial(check, conn))
         yield from tables
         if any(found.level == ERROR for found in tables):
             yield from _redis(holds_states=False)
@@ -75,14 +76,14 @@ def _of_database() -> Iterator[Finding]:
             running.check_pipelines, running.check_states, running.check_checkpoints, running.check_declarations,
             running.check_worker,
         ):  # fmt: skip
-            yield from _guarded(check.__name__.removeprefix("check_"), lambda check=check: check(conn))
+            yield from _guarded(check.__name__.removeprefix("check_"), partial(check, conn))
 
 
 def _redis(*, holds_states: bool) -> Iterator[Finding]:
     urls = {name: url for name in REDIS_URLS if (url := os.environ.get(name))}
     of_states = "TIDEGAUGE_REDIS_URL" if "TIDEGAUGE_REDIS_URL" in urls else "REDIS_URL"
     for name, url in urls.items():
-        yield from installation.check_redis(url, name, holds_states=holds_states and name == of_states)
+        yield from redis_server.check_redis(url, name, holds_states=holds_states and name == of_states)
 
 
 def _are_outside(conn: psycopg.Connection) -> bool:

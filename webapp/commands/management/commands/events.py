@@ -13,5 +13,5 @@ class Command(ServerCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_address(parser, 8001)
 
-    def command(self, *, host: str, port: int, **_: Any) -> list[str]:
-        return process_commands.events(port, host=host)
+    def command(self, options: dict[str, Any]) -> list[str]:
+        return process_commands.events(options["port"], host=options["host"])

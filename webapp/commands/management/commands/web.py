@@ -14,5 +14,5 @@ class Command(ServerCommand):
         add_address(parser, 8000)
         parser.add_argument("--workers", type=positive, default=2, help="how many processes (default: %(default)s)")
 
-    def command(self, *, host: str, port: int, workers: int, **_: Any) -> list[str]:
-        return process_commands.web(port, host=host, workers=workers)
+    def command(self, options: dict[str, Any]) -> list[str]:
+        return process_commands.web(options["port"], host=options["host"], workers=options["workers"])

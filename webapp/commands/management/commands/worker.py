@@ -18,5 +18,5 @@ class Command(ServerCommand):
             help="do not send the scheduled tasks, because another worker or `beat` does; two would send each twice",
         )
 
-    def command(self, *, concurrency: int, no_schedule: bool, **_: Any) -> list[str]:
-        return process_commands.worker(concurrency=concurrency, schedule=not no_schedule)
+    def command(self, options: dict[str, Any]) -> list[str]:
+        return process_commands.worker(concurrency=options["concurrency"], schedule=not options["no_schedule"])
