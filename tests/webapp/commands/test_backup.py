@@ -57,11 +57,12 @@ class Shop:
     def held(self, dsn):
         """Return the two states as a reader sees them."""
         with closing(psycopg.connect(dsn, autocommit=True)) as conn:
-            found = {}
-            for name in ("ordered", "bought"):
-                entries = state_reader(conn, Catalog(conn).get(name)).scan()
-                found[name] = {key[0]: value for key, value in entries}
-            return found
+            keys, catalog = [(name,) for name in self.articles], Catalog(conn)
+            found = {state: state_reader(conn, catalog.get(state)).multi_get(keys) for state in ("ordered", "bought")}
+            return {
+                state: {entry["key"][0]: entry["value"] for entry in snapshot.parsed()}
+                for state, snapshot in found.items()
+            }
 
     @property
     def counted(self):
