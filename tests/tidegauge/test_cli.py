@@ -87,6 +87,15 @@ def test_a_server_command_becomes_its_program_so_that_signals_reach_it(tmp_path)
     assert process.wait(60) == 0
 
 
+def test_a_wrong_setting_is_said_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET_KEY", "guessed")
+
+    _, errors = start(tmp_path, "epochs").communicate(timeout=60)
+
+    assert errors.startswith("tidegauge: SECRET_KEY has 7 characters, ")
+    assert errors.count("\n") == 1
+
+
 def test_what_keeps_the_servers_from_starting_is_said_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
 

@@ -159,6 +159,13 @@ def test_an_admin_who_exists_keeps_the_password(db, monkeypatch):
         call_command("create_admin", stdout=StringIO())
 
 
+def test_an_admin_who_could_not_sign_in_is_not_created(db, settings):
+    settings.PASSWORD_SIGN_IN = False
+
+    with pytest.raises(CommandError, match="TIDEGAUGE_PASSWORD_SIGN_IN is 0"):
+        call_command("create_admin", stdout=StringIO())
+
+
 @pytest.mark.parametrize(
     ("password", "said"),
     [("", "no password: set TIDEGAUGE_ADMIN_PASSWORD"), ("short", "too short"), ("password1", "too common")],

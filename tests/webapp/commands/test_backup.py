@@ -13,8 +13,10 @@ import pytest
 import redis
 from django.core.management import CommandError, call_command
 
+from tests.webapp.flights import SPECS
 from tidegauge.pipelines.embedded.temporary import temporary_database
-from tidegauge.state_backends import Catalog, state_reader
+from tidegauge.state_backends import BatchLedger, Catalog, state_reader
+from tidegauge.state_backends.schema.swap import Swap
 from tidegauge.webapp.commands.management.backup import programs
 
 TWO_STORES = '''
@@ -149,6 +151,18 @@ def test_a_backup_says_what_it_has_and_only_its_owner_may_read_it(backup):
     assert [(each["name"], each["committed_txid"]) for each in manifest["pipelines"]] == [("flights", 2)]
     assert manifest["files"].keys() == {"database.dump"} == {file.name for file in backup.iterdir()} - {"manifest.json"}
     assert backup.stat().st_mode & 0o077 == 0
+
+
+def test_a_backup_is_taken_during_a_reprocess(lasting, working_directory):
+    Swap(lasting.conn, "flights").begin(SPECS, spout="transactional")
+    BatchLedger(lasting.conn, "flights@reprocess").acquire()
+
+    assert called("backup", "saved").startswith("pipeline flights: no checkpoint in ")
+
+
+def test_a_checkpoint_of_an_unknown_pipeline_is_refused(lasting, working_directory):
+    with pytest.raises(CommandError, match=r"--checkpoint fligths=..: there is no such pipeline; there are flights"):
+        called("backup", "saved", "--checkpoint", "fligths=elsewhere")
 
 
 def test_a_backup_is_not_written_over_another(backup):

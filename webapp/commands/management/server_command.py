@@ -30,13 +30,19 @@ def add_address(parser: ArgumentParser, port: int) -> None:
     parser.add_argument(
         "--host", default=process_commands.LOOPBACK, help="address to listen on; 0.0.0.0: all (default: %(default)s)"
     )
-    parser.add_argument("--port", type=int, default=port, help="(default: %(default)s)")
+    parser.add_argument("--port", type=_port, default=port, help="(default: %(default)s)")
 
 
 def positive(text: str) -> int:
     """Return a number of processes. Raises ArgumentTypeError."""
     if not (text.isdecimal() and int(text)):
         raise ArgumentTypeError(f"{text!r} is not a number of processes; give 1 or more")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and 0 < int(text) < 65_536):
+        raise ArgumentTypeError(f"{text!r} is not a port; give a number from 1 to 65535")
     return int(text)
 
 

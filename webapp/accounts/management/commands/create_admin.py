@@ -5,6 +5,7 @@ import sys
 from getpass import getpass
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -26,6 +27,8 @@ class Command(BaseCommand):
 
         from tidegauge.webapp.accounts.audit.services import record
 
+        if not settings.PASSWORD_SIGN_IN:
+            raise CommandError("TIDEGAUGE_PASSWORD_SIGN_IN is 0, so nobody signs in by a password; see docs/access.md")
         name = options["name"]
         user = User(username=name, email=options["email"], is_staff=True, is_superuser=True)
         try:

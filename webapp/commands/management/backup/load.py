@@ -20,6 +20,7 @@ from tidegauge.webapp.commands.management.backup import manifest as manifests
 from tidegauge.webapp.commands.management.backup import programs
 from tidegauge.webapp.commands.management.backup.manifest import DATABASE, BackupError, Manifest
 from tidegauge.webapp.commands.management.backup.save import LENGTH
+from tidegauge.webapp.commands.management.backup.targets import check_names
 
 TABLES = """
 SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -29,7 +30,7 @@ ORDER BY n.nspname <> 'tidegauge', 1 LIMIT 3
 MISSING_ROLES = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regrole(name) IS NULL"
 
 
-def load(folder: Path, checkpoints: Mapping[str, Path] | None, default: Path) -> Iterator[str]:
+def load(folder: Path, checkpoints: Mapping[str, Path], default: Path) -> Iterator[str]:
     """Restore a backup; yield what was restored and what to type next, a line at a time.
 
     checkpoints: where those of some pipelines go; the others go to folders of their names in `default`.
@@ -38,7 +39,8 @@ def load(folder: Path, checkpoints: Mapping[str, Path] | None, default: Path) ->
     from tidegauge.webapp.catalog import readers
 
     manifest = manifests.read(folder)
-    targets = {each.name: (checkpoints or {}).get(each.name, default / each.name) for each in manifest.pipelines}
+    targets = {each.name: checkpoints.get(each.name, default / each.name) for each in manifest.pipelines}
+    check_names(checkpoints, targets)
     with closing(readers.own_connection("a restore")) as conn:
         specs = _check(conn, manifest, targets)
         missing = [name for (name,) in conn.execute(MISSING_ROLES, [manifest.roles]).fetchall()]

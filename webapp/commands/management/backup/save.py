@@ -61,7 +61,8 @@ def save(folder: Path, checkpoints: Mapping[str, Path]) -> Iterator[str]:
             outside = _outside(ledger)
             manifest = _manifest(ledger)
             with ledger.transaction():
-                manifest.pipelines = _locked(ledger, {pipeline for pipeline, _ in outside})
+                locked = _locked(ledger, {pipeline for pipeline, _ in outside})
+                manifest.pipelines = [each for each in locked if each.name in checkpoints]  # others are reprocesses
                 snapshot.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 [taken] = snapshot.execute("SELECT pg_export_snapshot()").fetchall()
                 yield from _save_checkpoints(draft, manifest, checkpoints)
@@ -74,9 +75,10 @@ def save(folder: Path, checkpoints: Mapping[str, Path]) -> Iterator[str]:
         manifest.write(draft)
         os.sync()  # before the folder has its name
         draft.rename(folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+    except psycopg.errors.LockNotAvailable as error:
+        raise BackupError("the ledger was locked for a minute; see pg_stat_activity, and try again") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)  # does nothing after the rename
 
 
 def _draft(folder: Path) -> Path:

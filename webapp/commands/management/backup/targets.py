@@ -1,7 +1,7 @@
 """The option --checkpoint NAME=DIR of `backup` and `restore`."""
 
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from django.core.management.base import CommandError
@@ -16,6 +16,12 @@ def add_checkpoint_option(parser: ArgumentParser) -> None:
         help="where the checkpoint of a pipeline is, if its driver runs with --checkpoint; may be repeated (default: "
         "DATA/checkpoints/NAME)",
     )
+
+
+def check_names(given: Mapping[str, Path], names: Collection[str]) -> None:
+    """Raise CommandError if a folder is given for a pipeline that there is not."""
+    if unknown := [name for name in given if name not in names]:
+        raise CommandError(f"--checkpoint {unknown[0]}=..: there is no such pipeline; there are {', '.join(names)}")
 
 
 def checkpoint_targets(given: Sequence[str]) -> dict[str, Path]:

@@ -10,7 +10,7 @@ from tidegauge.pipelines.embedded.data_dir import data_dir
 from tidegauge.state_backends.errors import TidegaugeError
 from tidegauge.webapp.commands.management.backup.manifest import BackupError
 from tidegauge.webapp.commands.management.backup.programs import ProgramError
-from tidegauge.webapp.commands.management.backup.targets import add_checkpoint_option, checkpoint_targets
+from tidegauge.webapp.commands.management.backup.targets import add_checkpoint_option, check_names, checkpoint_targets
 
 
 class Command(BaseCommand):
@@ -33,6 +33,7 @@ class Command(BaseCommand):
 
         given = checkpoint_targets(options["checkpoint"])
         folders = {name: data_dir() / "checkpoints" / name for name in queries.pipeline_names()}
+        check_names(given, folders)
         try:
             for line in save(options["folder"].absolute(), folders | given):
                 self.stdout.write(line)

@@ -25,7 +25,10 @@ def check_redis(url: str, variable: str, *, holds_states: bool) -> Iterator[Find
             url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
         ) as client:
             info: dict[str, Any] = client.info()
-    except (redis.RedisError, ValueError) as error:
+    except ValueError:  # which may quote a part of the password
+        yield Finding("redis", ERROR, f"{variable} is not a valid URL", "write it as redis://:password@host:6379/0")
+        return
+    except redis.RedisError as error:
         yield Finding("redis", ERROR, f"{variable} does not answer: {error}", f'`redis-cli -u "${variable}" ping`')
         return
     yield Finding(
