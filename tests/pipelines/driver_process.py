@@ -13,7 +13,7 @@ from tests.harness.process_tree import family
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
 LIMITS = ["--files-per-batch", "24"]
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 
 class DriverProcess:

@@ -165,9 +165,16 @@ def test_a_checkpoint_of_an_unknown_pipeline_is_refused(lasting, working_directo
         called("backup", "saved", "--checkpoint", "fligths=elsewhere")
 
 
-def test_a_backup_is_not_written_over_another(backup):
-    with pytest.raises(CommandError, match="saved' exists; name a folder that does not exist yet"):
-        called("backup", "saved")
+def test_a_backup_is_not_written_over_another_or_where_nothing_can_be(backup):
+    (backup.parent / "killed.partial").mkdir()
+
+    for folder, said in {
+        "saved": "saved' exists; name a folder that does not exist yet",
+        "killed": "killed.partial' exists: another backup to this folder runs, or was killed",
+        "pyproject.toml/saved": "cannot be created .File exists.; name another folder",
+    }.items():
+        with pytest.raises(CommandError, match=said):
+            called("backup", folder)
 
 
 def damage(backup):

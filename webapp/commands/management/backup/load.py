@@ -110,16 +110,27 @@ def _unpack(folder: Path, manifest: Manifest, targets: Mapping[str, Path]) -> It
         if not pipeline.checkpoint:
             continue
         target = targets[pipeline.name]
-        draft = target.with_name(f"{target.name}.restoring")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        with tarfile.open(folder / pipeline.checkpoint) as archive:
-            archive.extractall(draft, filter="data")
-        places = {"own": target, "reprocess": shadow_checkpoint(target), "kept": kept_checkpoint(target)}
-        for part in draft.iterdir():
-            part.rename(Path(str(places[part.name])))
-        draft.rmdir()
+        try:
+            _unpack_one(folder / pipeline.checkpoint, target)
+        except OSError as error:
+            raise BackupError(
+                f"the database was restored, and checkpoint {str(target)!r} cannot be written ({error.strerror}); make "
+                f"it from the ledger: `tidegauge pipelines restore-checkpoint {pipeline.name}`"
+            ) from error
         yield f"checkpoint {str(target)!r}"
+
+
+def _unpack_one(file: Path, target: Path) -> None:
+    """Unpack beside the target and rename, so that a checkpoint is there as a whole or not at all."""
+    draft = target.with_name(f"{target.name}.restoring")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    with tarfile.open(file) as archive:
+        archive.extractall(draft, filter="data")
+    places = {"own": target, "reprocess": shadow_checkpoint(target), "kept": kept_checkpoint(target)}
+    for part in draft.iterdir():
+        part.rename(Path(str(places[part.name])))
+    draft.rmdir()
 
 
 def _next_steps(manifest: Manifest, targets: Mapping[str, Path], default: Path, missing: list[str]) -> Iterator[str]:

@@ -77,6 +77,8 @@ def save(folder: Path, checkpoints: Mapping[str, Path]) -> Iterator[str]:
         draft.rename(folder)
     except psycopg.errors.LockNotAvailable as error:
         raise BackupError("the ledger was locked for a minute; see pg_stat_activity, and try again") from error
+    except OSError as error:
+        raise BackupError(f"{str(folder)!r} cannot be written ({error.strerror}); nothing was kept") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)  # does nothing after the rename
 
@@ -85,13 +87,13 @@ def _draft(folder: Path) -> Path:
     if folder.exists():
         raise BackupError(f"{str(folder)!r} exists; name a folder that does not exist yet")
     draft = folder.with_name(f"{folder.name}.partial")
+    if draft.exists():
+        raise BackupError(
+            f"{str(draft)!r} exists: another backup to this folder runs, or was killed; then remove it: `rm -r {draft}`"
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir(mode=0o700)
-    except FileExistsError as error:
-        raise BackupError(
-            f"{str(draft)!r} exists: another backup to this folder runs, or was killed; then remove it: `rm -r {draft}`"
-        ) from error
     except OSError as error:
         raise BackupError(f"{str(draft)!r} cannot be created ({error.strerror}); name another folder") from error
     return draft
