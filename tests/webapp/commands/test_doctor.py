@@ -11,6 +11,7 @@ from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
 
 from tests.docs.test_code_blocks import check_command
+from tests.users_project import CLICKS
 from tests.webapp.committed_flights import no_database
 from tidegauge.pipelines.checkpoint.folder import note_batch
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY, data_dir
@@ -71,6 +72,7 @@ def test_every_fault_is_found_in_one_run(lasting, working_directory, settings, m
     settings.DEBUG = True
     monkeypatch.setattr(installation, "LEAST_FREE_BYTES", 1 << 60)
     (working_directory / ".env").write_text("SECRET_KEY=x")
+    (working_directory / "acme" / "clicks.py").write_text(CLICKS.replace('"clicked"', '"flights_by_carrier"'))
     lasting.report("failed", "no disk")
     findings.record(lasting.conn, "flights_by_carrier", "state 'flights_by_carrier': it has lost rows")
     checkpoint_that_has_seen_a_later_batch(lasting)
@@ -84,9 +86,9 @@ def test_every_fault_is_found_in_one_run(lasting, working_directory, settings, m
         lasting.conn.execute("SELECT pg_drop_replication_slot('forgotten')")
 
     assert {check for check, _ in errors} == {
-        "settings", "disk", "database", "redis", "pipelines", "states", "checkpoints"
+        "settings", "disk", "database", "redis", "pipelines", "states", "checkpoints", "declarations"
     }  # fmt: skip
-    assert ended == "7 things are wrong"
+    assert ended == "8 things are wrong"
     assert errors["pipelines", next(text for check, text in errors if check == "pipelines")].endswith(
         "`tidegauge run flights`"
     )

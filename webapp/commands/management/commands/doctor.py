@@ -57,6 +57,7 @@ def _of_database() -> Iterator[Finding]:
         conn = readers.own_connection("doctor")
     except ImproperlyConfigured as error:  # a connection pooler
         yield Finding("database", ERROR, str(error), "set DATABASE_DIRECT_URL to the address of the server itself")
+        yield from _redis(holds_states=False)
         return
     except (psycopg.Error, DatabaseError) as error:
         yield Finding("database", ERROR, failure_reason(error), '`psql "$DATABASE_URL" -c "SELECT 1"`')

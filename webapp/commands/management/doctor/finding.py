@@ -1,9 +1,6 @@
 """Finding: one line of `tidegauge doctor`."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-import psycopg
 
 ERROR, WARNING, OK = "error", "warning", "ok"
 
@@ -20,11 +17,6 @@ class Finding:
     level: str
     message: str
     remedy: str = ""
-
-
-# A check of the installation, and one of the database.
-Check = Callable[[], Iterator[Finding]]
-DatabaseCheck = Callable[[psycopg.Connection], Iterator[Finding]]
 
 
 def megabytes(size: int) -> str:
