@@ -15,8 +15,10 @@ OPTIONS = {
     "events": "number of input events",
     "keys": "number of keys, of the largest state",
     "listeners": "number of clients of event streams",
+    "rate": "events per second, at first",
     "requests": "number of requests per round",
     "rounds": "number of rounds, five or more for results that are published",
+    "seconds": "how long a rate is measured",
 }
 
 

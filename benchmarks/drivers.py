@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import psycopg
+from pyspark.sql import SparkSession
 
 from benchmarks.batch_times import WHOLE
 from benchmarks.input_files import lay_out_flights
@@ -101,12 +102,13 @@ def running(names: list[str], module: str) -> Iterator[Drivers]:
         yield Drivers(conn, root, children)
 
 
-def drive(pipeline: Pipeline, root: Path) -> None:
-    """Run the driver of one pipeline until SIGTERM."""
+def drive(pipeline: Pipeline, root: Path, spark: SparkSession | None = None) -> None:
+    """Run the driver of one pipeline until SIGTERM. spark: by default a session of its own."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     options = RunOptions(root / f"checkpoint_{pipeline.name}")
-    Driver(pipeline, start_session(pipeline.name), os.environ["DATABASE_URL"], options, stopping=stopping).run()
+    spark = spark or start_session(pipeline.name)
+    Driver(pipeline, spark, os.environ["DATABASE_URL"], options, stopping=stopping).run()
 
 
 if __name__ == "__main__":

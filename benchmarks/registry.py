@@ -30,6 +30,7 @@ from benchmarks import (
 )  # fmt: skip
 from benchmarks.cases import Case
 from benchmarks.peers import feast_lookup, trident_batches
+from benchmarks.yahoo import benchmark as yahoo
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,6 @@ _MODULES = {
     "events": event_streams,
 }
 # Benchmarks that need a separate environment, and therefore run only if they are named.
-_PEERS = {"feast": feast_lookup, "trident": trident_batches}
+_PEERS = {"feast": feast_lookup, "trident": trident_batches, "yahoo": yahoo}
 BENCHMARKS = {name: Benchmark(name, module) for name, module in {**_MODULES, **_PEERS}.items()}
 ALL = list(_MODULES)

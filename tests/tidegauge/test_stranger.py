@@ -20,8 +20,8 @@ import httpx
 import psycopg
 import pytest
 
+from benchmarks.kafka_broker import Broker, MavenUnreachableError, broker_jars, connector_jars
 from tests.docs.blocks import DOCS, blocks
-from tests.pipelines.sources.kafka_broker import Broker, MavenUnreachableError, broker_jars, connector_jars
 from tests.tidegauge.installed import run, users_environ
 from tidegauge.pipelines.embedded.data_dir import free_port
 

@@ -13,7 +13,7 @@ from benchmarks.peers.environments import HERE
 from benchmarks.registry import ALL, BENCHMARKS
 from benchmarks.structure import ROOT
 
-PEERS = ["feast", "trident"]
+PEERS = {"feast": "feast", "trident": "trident", "yahoo": "trident"}  # benchmark to its environment
 
 
 @pytest.mark.parametrize("name", PEERS)
@@ -22,8 +22,8 @@ def test_a_peer_runs_only_if_it_is_named(name):
     assert name not in ALL
 
 
-@pytest.mark.parametrize("name", PEERS)
-def test_without_its_environment_a_peer_says_how_to_make_it(name, tmp_path):
+@pytest.mark.parametrize(("name", "environment"), PEERS.items())
+def test_without_its_environment_a_peer_says_how_to_make_it(name, environment, tmp_path):
     environ = {"PATH": os.environ["PATH"], "TIDEGAUGE_PEERS": str(tmp_path)}
 
     done = subprocess.run(
@@ -31,7 +31,7 @@ def test_without_its_environment_a_peer_says_how_to_make_it(name, tmp_path):
     )
 
     assert done.returncode == 1
-    assert f"create it with `{sys.executable} -m benchmarks.peers {name}`" in done.stderr
+    assert f"create it with `{sys.executable} -m benchmarks.peers {environment}`" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -48,5 +48,6 @@ def test_the_versions_of_storm_are_pinned_and_no_repository_is_named():
     project = ElementTree.parse(HERE / "trident" / "pom.xml").getroot()  # noqa: S314
 
     assert project.findtext(".//storm.version") == "2.8.3"
-    assert [each.text for each in project.findall(".//dependency/version")] == ["${storm.version}"] * 2
+    assert {each.text for each in project.findall(".//dependency/version")} == {"${storm.version}", "${kafka.version}"}
+    assert re.fullmatch(r"[\d.]+", project.findtext(".//kafka.version"))
     assert project.find(".//repository") is None

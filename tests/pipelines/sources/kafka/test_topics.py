@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from tests.pipelines.sources.kafka_broker import Broker, MavenUnreachableError, Topic, broker_jars, connector_jars
+from benchmarks.kafka_broker import Broker, MavenUnreachableError, Topic, broker_jars, connector_jars
 from tests.pipelines.sources.schema_registry import avro, on_wire, record, running_registry
 from tests.recovery_page import message_of
 from tidegauge.pipelines.declare.pipeline import Pipeline

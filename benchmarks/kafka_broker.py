@@ -1,4 +1,4 @@
-"""A Kafka broker for tests, and the connector's jars, fetched from Maven by the Ivy that comes with PySpark.
+"""A Kafka broker for tests and benchmarks, and the connector's jars, which the Ivy of PySpark fetches from Maven.
 
 Ivy caches the jars, so only the first run needs the network.
 """
@@ -21,6 +21,7 @@ from tidegauge.pipelines.embedded.java import java_home
 from tidegauge.pipelines.sources.kafka.topics import CONNECTOR
 
 FETCH_SECONDS, START_SECONDS, STOP_SECONDS = 400, 60, 30
+LINGER_MS, BATCH_BYTES = 5, 65_536  # how long a message waits for others, and how many are sent together
 # Jars that Spark has itself, with native libraries that must not be loaded twice.
 SPARKS_OWN = ("slf4j-api", "lz4-java", "snappy-java", "jsr305")
 
@@ -143,12 +144,18 @@ class Broker:
 
     def produce(self, topic: str, *lines: str) -> None:
         """Send messages by Kafka's own command."""
+        sender = self.sender(topic)
+        sender.communicate("".join(f"{line}\n" for line in lines).encode(), timeout=START_SECONDS)
+        if sender.returncode:
+            raise RuntimeError(f"Kafka's producer ended with {sender.returncode}; see {self.log}")
+
+    def sender(self, topic: str) -> "subprocess.Popen[bytes]":
+        """Start Kafka's own command, which sends each line that is written to it, until its input is closed."""
         command = ["kafka.tools.ConsoleProducer", "--bootstrap-server", self.address, "--topic", topic]
+        # Not the command's own limit of a second, because each message would wait that long for others.
+        command += ["--timeout", str(LINGER_MS), "--batch-size", str(BATCH_BYTES)]
         with self.log.open("ab") as log:
-            text = "".join(f"{line}\n" for line in lines).encode()
-            subprocess.run(
-                [*self._java, *command], input=text, stdout=log, stderr=log, check=True, timeout=START_SECONDS
-            )
+            return subprocess.Popen([*self._java, *command], stdin=subprocess.PIPE, stdout=log, stderr=log)
 
     def _listens(self) -> bool:
         host, _, port = self.address.partition(":")

@@ -1,0 +1,206 @@
+"""yahoo: the Yahoo Streaming Benchmark, compared with Storm Trident and with a Spark job that is written by hand.
+
+Views of ads are counted per campaign and window of ten seconds: JSON events go through a real Kafka with two
+partitions, are filtered, joined with 100 campaigns of ten ads each, and counted, in PostgreSQL (`tidegauge`) or in Redis
+(the others). The **final-event latency** of a window is the time of its last update, less the end of the window. `at_RATE`
+has its percentiles over all windows of a run, with events at a fixed rate. The rate doubles until the 99th percentile
+exceeds ten seconds, the time of one window; `highest_rate` is the highest at which it did not. Every run ends with the
+benchmark's own check, which compares each window with the events that were sent.
+
+`killed` is that check after runs in which the driver and all its processes get `kill -9` every 30 s: how many windows
+are wrong, how many events were counted twice, and how many were lost. `many_campaigns` is the variant of a million
+campaigns and windows of an hour, without a join: the time of a lookup of 100 random campaigns while events are counted,
+and how long after the last event all are. `single_core` parses and counts the same lines in one Python process, without
+Kafka, a store or any protection: what the protections cost is to be compared with it.
+
+The sender, Kafka, the engine and the stores share this machine, while the published runs had a cluster. So compare how
+the percentiles change with the rate, and not the rates themselves with those of others.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.cases import Case, median_case, percentile
+from benchmarks.peers.environments import TRIDENT_PROJECT, pinned, trident_classpath
+from benchmarks.yahoo.engines import ENGINES
+from benchmarks.yahoo.events import WINDOW_MS, Events, counted
+from benchmarks.yahoo.load import sending
+from benchmarks.yahoo.runs import TOPIC, Check, Run, final_latencies, running, warm_up
+
+UNEQUAL = {
+    "by_hand": (
+        "It adds the counts of a micro-batch to those in Redis, in the published layout, over one connection of the "
+        "driver. Nothing tells a replay from new events, so it is exact only while nothing fails. A window is updated "
+        "when its count is written; with Tidegauge, when its batch is committed, because readers see it then."
+    ),
+    "trident": (
+        "It has an opaque state in Redis; the published topology counts in memory, outside of Trident's state, and is "
+        "not exact. It works on four batches at once, runs in one Java process in local mode, keeps the values in "
+        "memory, and has a ZooKeeper that is not killed. It has no ledger and no batch boundary for readers, and a "
+        "value that a failed attempt wrote stays wrong if the replay does not touch it. A window is updated when its "
+        "count is written."
+    ),
+}
+SEEDS = "ids and choices of a round's events: the round, from 0; the campaigns that are looked up: 0"
+VERSIONS = {name: pinned(rf"<{name.lower()}\.version>(.+)</", TRIDENT_PROJECT) for name in ("Storm", "Kafka")}
+
+RATE, SECONDS, ROUNDS, CAMPAIGNS = 10_000, 60, 5, 1_000_000
+STEPS = 6  # 10,000 to 320,000 events/s
+LATENCY_LIMIT_MS = WINDOW_MS
+BEHIND_LIMIT_SECONDS = 1.0  # of the sender; a run in which it was later does not count as one at that rate
+DRAIN_SECONDS = 300.0
+KILL_SECONDS, KILLS = 30.0, 3
+HOUR_MS = 3_600_000
+LOOKED_UP, LOOKUP_PAUSE_SECONDS = 100, 0.1
+REFERENCES = ("trident", "by_hand")
+PARSED = 200_000
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The percentiles of a run in ms, by how many seconds the sender was late, and whether both are within limits."""
+
+    p50: float
+    p99: float
+    behind: float
+    held: bool
+
+
+def run(rate: int = RATE, seconds: int = SECONDS, keys: int = CAMPAIGNS, rounds: int = ROUNDS) -> Iterator[Case]:
+    """Yield the cases. rate: of the first step. seconds: of each run. keys: campaigns of the variant."""
+    trident_classpath()  # raises MissingPeerError before anything is started
+    yield median_case("single_core", [_single_core(number) for number in range(rounds)], "events/s")
+    yield from _rising_rates(rate, seconds, rounds)
+    for engine in ENGINES:
+        yield from _killed(engine, rate, KILLS)
+    for engine in ENGINES:
+        yield from _many_campaigns(engine, rate, seconds, keys)
+
+
+def _single_core(seed: int) -> float:
+    events = Events(seed)
+    lines = events.lines(np.arange(PARSED)).splitlines()
+    started = time.perf_counter()
+    found = counted(lines, events.ads)
+    taken = time.perf_counter() - started
+    assert found == events.views()
+    return len(lines) / taken
+
+
+def _rising_rates(rate: int, seconds: int, rounds: int) -> Iterator[Case]:
+    left, highest = list(ENGINES), dict.fromkeys(ENGINES, 0)
+    for _ in range(STEPS):
+        measured: dict[str, list[Latency]] = {engine: [] for engine in left}
+        for number in range(rounds):
+            for engine in left:
+                measured[engine].append(_at_rate(engine, rate, seconds, number))
+        yield from _latency_cases(rate, measured)
+        left = [engine for engine, runs in measured.items() if 2 * sum(each.held for each in runs) > len(runs)]
+        highest |= dict.fromkeys(left, rate)
+        rate *= 2
+    references = {reference: [float(highest[reference])] for reference in REFERENCES if highest[reference]}
+    for engine, reached in highest.items():
+        others = {reference: value for reference, value in references.items() if reference != engine}
+        yield median_case(f"highest_rate_{engine}", [float(reached)], "events/s", others)
+
+
+def _at_rate(engine: str, rate: int, seconds: int, seed: int) -> Latency:
+    events = Events(seed)
+    with running(engine, events) as run:
+        with sending(run.broker, TOPIC, events) as load:
+            warm_up(run, load, rate)
+            start_ms = int(1000 * time.time())
+            load.at_rate(rate, seconds)
+            end_ms = int(1000 * time.time())
+        counted_in_time = run.until_counted(DRAIN_SECONDS)
+        windows, check = run.engine.windows(), run.check()
+    if counted_in_time and check.wrong:
+        raise RuntimeError(f"{engine} is wrong at {rate} events/s, without a failure: {check}")
+    latencies = final_latencies(windows, events.window_ms, start_ms, end_ms)
+    if not latencies:
+        raise RuntimeError(f"no window lies within the {seconds} s of a run; give --seconds 20 or more")
+    p50, p99 = (float(percentile(latencies, percent)) for percent in (50, 99))
+    held = counted_in_time and p99 <= LATENCY_LIMIT_MS and load.behind <= BEHIND_LIMIT_SECONDS
+    return Latency(p50, p99, load.behind, held)
+
+
+def _latency_cases(rate: int, measured: Mapping[str, Sequence[Latency]]) -> Iterator[Case]:
+    for part in ("p50", "p99"):
+        values = {engine: [getattr(each, part) for each in runs] for engine, runs in measured.items()}
+        for engine, of_engine in values.items():
+            others = {name: values[name] for name in REFERENCES if name in values and name != engine}
+            yield median_case(f"at_{rate}_{engine}_{part}", of_engine, "ms", others)
+    for engine, runs in measured.items():
+        yield median_case(f"at_{rate}_{engine}_sender_behind", [each.behind for each in runs], "s")
+
+
+def _killed(engine: str, rate: int, kills: int) -> Iterator[Case]:
+    check = after_kills(engine, Events(seed=0, skew=True), rate, kills, KILL_SECONDS)
+    for name in ("windows", "wrong", "counted_twice", "lost"):
+        unit = "windows" if name in ("windows", "wrong") else "events"
+        yield Case(f"killed_{engine}_{name}", getattr(check, name), unit)
+
+
+def after_kills(engine: str, events: Events, rate: int, kills: int, pause: float) -> Check:
+    """Kill an engine with `kill -9` every so many seconds while events arrive, and check it once all are counted.
+
+    If it never counts all of them, the windows are checked after DRAIN_SECONDS.
+    """
+    with running(engine, events) as run:
+        with sending(run.broker, TOPIC, events) as load:
+            warm_up(run, load, rate)
+            for _ in range(kills):
+                load.at_rate(rate, pause)
+                run.engine.kill()
+            load.at_rate(rate, pause)
+        run.until_counted(DRAIN_SECONDS)
+        return run.check()
+
+
+def _many_campaigns(engine: str, rate: int, seconds: int, campaigns: int) -> Iterator[Case]:
+    events = Events(0, campaigns, joined=False, window_ms=HOUR_MS)
+    with running(engine, events) as run:
+        with sending(run.broker, TOPIC, events) as load:
+            warm_up(run, load, rate)
+            with lookups(run) as taken:
+                load.at_rate(rate, seconds)
+        sent = time.monotonic()
+        in_time = run.until_counted(DRAIN_SECONDS)
+        behind = time.monotonic() - sent
+        check = run.check()
+    if not in_time or check.wrong:
+        raise RuntimeError(f"{engine} has not counted all views of {campaigns} campaigns: {check}")
+    for percent in (50, 99):
+        yield Case(f"many_campaigns_{engine}_lookup_p{percent}", 1000 * percentile(taken, percent), "ms")
+    yield Case(f"many_campaigns_{engine}_all_counted_after", behind, "s")
+    yield Case(f"many_campaigns_{engine}_windows", check.windows, "windows")
+
+
+@contextmanager
+def lookups(run: Run) -> Iterator[list[float]]:
+    """Look up 100 random campaigns again and again while the block runs; yield the list of the seconds they took."""
+    taken: list[float] = []
+    chance, ended = random.Random(0), threading.Event()
+
+    def look_up() -> None:
+        while not ended.wait(LOOKUP_PAUSE_SECONDS):
+            start = int(time.time() * 1000) // HOUR_MS * HOUR_MS
+            keys = [(campaign, start) for campaign in chance.sample(run.place.events.campaigns, LOOKED_UP)]
+            began = time.perf_counter()
+            run.engine.look_up(keys)
+            taken.append(time.perf_counter() - began)
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look_up)
+        try:
+            yield taken
+        finally:
+            ended.set()
+        looking.result()
