@@ -29,6 +29,7 @@ from benchmarks import (
     scaling,
 )  # fmt: skip
 from benchmarks.cases import Case
+from benchmarks.nexmark import benchmark as nexmark
 from benchmarks.peers import feast_lookup, trident_batches
 from benchmarks.yahoo import benchmark as yahoo
 
@@ -88,6 +89,7 @@ _MODULES = {
     "states": many_states,
     "memory": memory,
     "ingest": ingest,
+    "nexmark": nexmark,
     "batch-cost": batch_cost,
     "freshness": freshness,
     "lookup": lookup,

@@ -1,11 +1,11 @@
 """yahoo: the Yahoo Streaming Benchmark, compared with Storm Trident and with a Spark job that is written by hand.
 
 Views of ads are counted per campaign and window of ten seconds: JSON events go through a real Kafka with two
-partitions, are filtered, joined with 100 campaigns of ten ads each, and counted, in PostgreSQL (`tidegauge`) or in Redis
-(the others). The **final-event latency** of a window is the time of its last update, less the end of the window. `at_RATE`
-has its percentiles over all windows of a run, with events at a fixed rate. The rate doubles until the 99th percentile
-exceeds ten seconds, the time of one window; `highest_rate` is the highest at which it did not. Every run ends with the
-benchmark's own check, which compares each window with the events that were sent.
+partitions, are filtered, joined with 100 campaigns of ten ads each, and counted, in PostgreSQL (`tidegauge`) or in
+Redis (the others). The **final-event latency** of a window is the time of its last update, less the end of the window.
+`at_RATE` has its percentiles over all windows of a run, with events at a fixed rate. The rate doubles until the 99th
+percentile exceeds ten seconds, the time of one window; `highest_rate` is the highest at which it did not. Every run
+ends with the benchmark's own check, which compares each window with the events that were sent.
 
 `killed` is that check after runs in which the driver and all its processes get `kill -9` every 30 s: how many windows
 are wrong, how many events were counted twice, and how many were lost. `many_campaigns` is the variant of a million

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -40,12 +41,15 @@ class TopN:
     key: the key columns of the state, which holds JSON values. item, count: the tuple's columns for an item and its
     new count. Items with the same count are sorted by name. The list is exact as long as counts never fall, because an
     item outside the list can then only enter it when its count changes, and every change comes as a tuple.
+    with_ties: whether items that have the same count as the last one follow it, which makes the list longer than n: the
+    list of n=1 has all items with the largest count. SQL's FETCH FIRST n ROWS WITH TIES.
     """
 
     key: tuple[str, ...]
     item: str
     count: str
     n: int
+    with_ties: bool = False
 
     def update_state(self, state: BatchState, tuples: Sequence[Mapping[str, Any]], collector: Collector) -> None:
         fold_by_key(state, tuples, self.key, self._top)
@@ -53,7 +57,10 @@ class TopN:
     def _top(self, stored: list[dict[str, Any]] | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         counts = {row[self.item]: row[self.count] for row in [*(stored or []), *rows]}
         ranked = sorted(counts.items(), key=lambda found: (-found[1], found[0]))
-        return [{self.item: item, self.count: count} for item, count in ranked[: self.n]]
+        first = ranked[: self.n]
+        if self.with_ties:
+            first += takewhile(lambda found: found[1] == first[-1][1], ranked[self.n :])
+        return [{self.item: item, self.count: count} for item, count in first]
 
 
 def distinct(stream: Stream, seen: StateSpec, *, first_by: Sequence[str] = ()) -> Stream:

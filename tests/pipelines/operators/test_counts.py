@@ -23,10 +23,10 @@ def changed(totals, batch):
     return [{"hour": hour, "page": page, "views": totals[hour, page]} for hour, page in dict.fromkeys(batch)]
 
 
-@given(st.lists(st.lists(VIEWS, max_size=12), max_size=8), st.integers(1, 4), st.integers(1, 5))
-def test_the_list_equals_sorting_everything_for_any_cut_of_a_batch_into_calls(batches, n, size):
+@given(st.lists(st.lists(VIEWS, max_size=12), max_size=8), st.integers(1, 4), st.integers(1, 5), st.booleans())
+def test_the_list_equals_sorting_everything_for_any_cut_of_a_batch_into_calls(batches, n, size, with_ties):
     totals, counts = Counter(), state_map(TOP)
-    updater = TopN(key=("hour",), item="page", count="views", n=n)
+    updater = TopN(key=("hour",), item="page", count="views", n=n, with_ties=with_ties)
 
     for txid, batch in enumerate(batches, 1):
         counts.begin_commit(txid)
@@ -37,7 +37,9 @@ def test_the_list_equals_sorting_everything_for_any_cut_of_a_batch_into_calls(ba
 
     ranked = sorted(totals.items(), key=lambda found: (-found[1], found[0][1]))
     for hour in (0, 1):
-        wanted = [{"page": page, "views": views} for (its_hour, page), views in ranked if its_hour == hour][:n]
+        all_of_hour = [{"page": page, "views": views} for (its_hour, page), views in ranked if its_hour == hour]
+        least = all_of_hour[:n][-1]["views"] if all_of_hour else 0
+        wanted = [each for each in all_of_hour if each["views"] >= least] if with_ties else all_of_hour[:n]
         assert (counts.multi_get([(hour,)])[0] or []) == wanted
 
 
