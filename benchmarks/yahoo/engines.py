@@ -111,8 +111,29 @@ class _SparkJob(_Process):
         )
 
 
+def stored_views(place: Place, backend: str) -> dict[Key, Window]:
+    """Return the windows of Tidegauge's job; each was updated when the batch that wrote it last was committed.
+
+    That is when readers see it.
+    """
+    found = place.conn.execute(
+        "SELECT txid, (1000 * extract(epoch FROM committed_at))::bigint FROM tidegauge.batch "
+        "WHERE pipeline = 'bench_yahoo' AND committed_at IS NOT NULL"
+    )
+    committed: dict[int, int] = dict(found.fetchall())
+    if not committed:
+        return {}
+    spec = views_state(backend)
+    rows = RedisBackingMap(place.client, spec) if backend == "redis" else PostgresBackingMap(place.conn, spec)
+    return {
+        (campaign, int(1000 * start.timestamp())): Window(row.value["seen"], committed[row.txid])
+        for (campaign, start), row in rows.scan()
+        if row.txid in committed
+    }
+
+
 class Tidegauge(_SparkJob):
-    """Tidegauge's job. A window is updated when the batch that wrote it last is committed, because it is seen then."""
+    """Tidegauge's job."""
 
     def __init__(self, place: Place, name: str, backend: str) -> None:
         super().__init__(place, name)
@@ -126,21 +147,7 @@ class Tidegauge(_SparkJob):
         self._asking.close()
 
     def windows(self) -> dict[Key, Window]:
-        conn, spec = self.place.conn, self._spec
-        found = conn.execute(
-            "SELECT txid, (1000 * extract(epoch FROM committed_at))::bigint FROM tidegauge.batch "
-            "WHERE pipeline = 'bench_yahoo' AND committed_at IS NOT NULL"
-        )
-        committed = dict(found.fetchall())
-        if not committed:
-            return {}
-        in_redis = spec.backend == "redis"
-        rows = RedisBackingMap(self.place.client, spec) if in_redis else PostgresBackingMap(conn, spec)
-        return {
-            (campaign, int(1000 * start.timestamp())): Window(row.value["seen"], committed[row.txid])
-            for (campaign, start), row in rows.scan()
-            if row.txid in committed
-        }
+        return stored_views(self.place, self._spec.backend)
 
     def look_up(self, keys: Sequence[Key]) -> list[int]:
         asked = [(campaign, datetime.fromtimestamp(start / 1000, UTC)) for campaign, start in keys]
@@ -149,31 +156,37 @@ class Tidegauge(_SparkJob):
 
 
 class ByHand(_SparkJob):
-    """The job that is written by hand, with the published layout in Redis."""
+    """The job that is written by hand."""
 
     def windows(self) -> dict[Key, Window]:
-        campaigns = self.place.events.campaigns
-        keys: dict[str, Key] = {}
-        for campaign, starts in zip(campaigns, self._each("hgetall", campaigns), strict=True):
-            keys |= {window.decode(): (campaign, int(start)) for start, window in starts.items()}
-        stored = self._each("hmget", list(keys), ["seen_count", "time_updated"])
-        return {key: Window(int(seen), int(at)) for key, (seen, at) in zip(keys.values(), stored, strict=True) if at}
+        return published_views(self.place)
 
     def look_up(self, keys: Sequence[Key]) -> list[int]:
         asked = self.place.client.pipeline(transaction=False)
         for campaign, start in keys:
             asked.hget(f"{PREFIX}{campaign}", str(start))
         windows = [found.decode() if found else "" for found in asked.execute()]
-        return [int(seen or 0) for seen in self._each("hget", windows, "seen_count")]
+        return [int(seen or 0) for seen in _each(self.place.client, "hget", windows, "seen_count")]
 
-    def _each(self, command: str, ids: Sequence[str], *arguments: Any) -> list[Any]:
-        found: list[Any] = []
-        for first in range(0, len(ids), 10_000):
-            asked = self.place.client.pipeline(transaction=False)
-            for each in ids[first : first + 10_000]:
-                getattr(asked, command)(f"{PREFIX}{each}", *arguments)
-            found += asked.execute()
-        return found
+
+def published_views(place: Place) -> dict[Key, Window]:
+    """Return the windows from the published layout: CAMPAIGN has START -> a key, which has count and time."""
+    campaigns, keys = place.events.campaigns, dict[str, Key]()
+    for campaign, starts in zip(campaigns, _each(place.client, "hgetall", campaigns), strict=True):
+        keys |= {window.decode(): (campaign, int(start)) for start, window in starts.items()}
+    stored = _each(place.client, "hmget", list(keys), ["seen_count", "time_updated"])
+    return {key: Window(int(seen), int(at)) for key, (seen, at) in zip(keys.values(), stored, strict=True) if at}
+
+
+def _each(client: redis.Redis, command: str, ids: Sequence[str], *arguments: Any) -> list[Any]:
+    """Return the answers of a command for each of many ids."""
+    found: list[Any] = []
+    for first in range(0, len(ids), 10_000):
+        asked = client.pipeline(transaction=False)
+        for each in ids[first : first + 10_000]:
+            getattr(asked, command)(f"{PREFIX}{each}", *arguments)
+        found += asked.execute()
+    return found
 
 
 class Trident(_Process):

@@ -15,6 +15,7 @@ from uuid import uuid4
 import redis
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks.drivers import drive
 from tidegauge.pipelines.declare.pipeline import Pipeline
@@ -61,12 +62,12 @@ def views_state(backend: str) -> StateSpec:
     return StateSpec("bench_views", key=key, measures={"seen": Count()}, backend=backend)
 
 
-def pipeline(job: Job, backend: str, views: Callable[[DataFrame], DataFrame]) -> Pipeline:
-    """Return Tidegauge's job. views: the step that keeps views, and adds the columns `campaign` and `at`."""
+def pipeline(job: Job, spark: SparkSession, backend: str) -> Pipeline:
+    """Return Tidegauge's job, with its state in that backend."""
     topics = KafkaTopics(
         job.servers, job.topic, schema=job.schema, max_offsets_per_batch=MOST_PER_BATCH, packages=()
     )  # fmt: skip
-    counted = Stream.read(topics).transform(views).group_by("campaign", start=tumbling("at", job.width))
+    counted = Stream.read(topics).transform(views_of(job, spark)).group_by("campaign", start=tumbling("at", job.width))
     return Pipeline("bench_yahoo", [counted.persistent_aggregate(views_state(backend))])
 
 
@@ -83,8 +84,8 @@ def views_of(job: Job, spark: SparkSession) -> Callable[[DataFrame], DataFrame]:
     return step
 
 
-def by_hand(job: Job, spark: SparkSession) -> None:
-    """Run the job as it is commonly written: a micro-batch's counts are added to those in Redis, by `foreachBatch`."""
+def by_hand(job: Job, spark: SparkSession) -> DataStreamWriter:
+    """Return the job as it is commonly written: `foreachBatch` adds a micro-batch's counts to those in Redis."""
     client = redis.Redis.from_url(os.environ["REDIS_URL"])
     views = views_of(job, spark)
     topic = spark.readStream.format("kafka").options(
@@ -98,8 +99,7 @@ def by_hand(job: Job, spark: SparkSession) -> None:
         counted = views(batch).groupBy("campaign", start).count().withColumn("start", F.unix_millis("start"))
         add_to_redis(client, counted.collect())
 
-    query = events.writeStream.foreachBatch(write).option("checkpointLocation", str(Path(job.root) / "checkpoint"))
-    query.start().awaitTermination()
+    return events.writeStream.foreachBatch(write).option("checkpointLocation", str(Path(job.root) / "checkpoint"))
 
 
 def add_to_redis(client: redis.Redis, counted: list[Row]) -> None:
@@ -117,10 +117,6 @@ def add_to_redis(client: redis.Redis, counted: list[Row]) -> None:
     writes.execute()
 
 
-def tidegauge(job: Job, spark: SparkSession, backend: str) -> None:
-    drive(pipeline(job, backend, views_of(job, spark)), Path(job.root), spark)
-
-
 def _campaigns(spark: SparkSession) -> DataFrame:
     with redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
         ads: Mapping[str, str] = client.hgetall(ADS)  # type: ignore[assignment]
@@ -128,9 +124,9 @@ def _campaigns(spark: SparkSession) -> DataFrame:
 
 
 JOBS: dict[str, Callable[[Job, SparkSession], None]] = {
-    "by_hand": by_hand,
-    "tidegauge": lambda job, spark: tidegauge(job, spark, "postgres"),
-    "tidegauge_redis": lambda job, spark: tidegauge(job, spark, "redis"),
+    "by_hand": lambda job, spark: by_hand(job, spark).start().awaitTermination(),
+    "tidegauge": lambda job, spark: drive(pipeline(job, spark, "postgres"), Path(job.root), spark),
+    "tidegauge_redis": lambda job, spark: drive(pipeline(job, spark, "redis"), Path(job.root), spark),
 }
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Kafka's topics: every message counts once, also after crashes and with messages that arrive meanwhile."""
 
 import json
-import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from benchmarks.kafka_broker import Broker, MavenUnreachableError, Topic, broker_jars, connector_jars
+from benchmarks.kafka_broker import Broker, Topic
 from tests.pipelines.sources.schema_registry import avro, on_wire, record, running_registry
 from tests.recovery_page import message_of
 from tidegauge.pipelines.declare.pipeline import Pipeline
@@ -38,23 +37,6 @@ pytestmark = pytest.mark.spark
 SCHEMA = "name string NOT NULL, n int"
 NAMES = StateSpec("names", key={"name": "text"}, measures={"count": Count(), "n": Sum("n", "double precision")})
 SECRET = "secret-of-the-tests"
-
-
-@pytest.fixture(scope="module")
-def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker, and its connector in the session; skips if Maven is unreachable, but not in CI."""
-    folder = tmp_path_factory.mktemp("kafka")
-    try:
-        connector = connector_jars(folder)
-        jars = broker_jars(folder, connector)
-    except MavenUnreachableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"no Kafka for the tests: {error}")
-    for jar in connector:
-        spark.sql(f"ADD JAR '{jar}'")
-    with Broker(folder, jars) as running:
-        yield running
 
 
 @pytest.fixture
