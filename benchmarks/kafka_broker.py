@@ -151,7 +151,7 @@ class Broker:
 
     def sender(self, topic: str) -> "subprocess.Popen[bytes]":
         """Start Kafka's own command, which sends each line that is written to it, until its input is closed."""
-        command = ["kafka.tools.ConsoleProducer", "--bootstrap-server", self.address, "--topic", topic]
+        command: list[str] = ["kafka.tools.ConsoleProducer", "--bootstrap-server", self.address, "--topic", topic]
         # Not the command's own limit of a second, because each message would wait that long for others.
         command += ["--timeout", str(LINGER_MS), "--batch-size", str(BATCH_BYTES)]
         with self.log.open("ab") as log:

@@ -35,7 +35,8 @@ without writing anything: `.venv/bin/python -m benchmarks lookup`.
 
 Two peers need separate environments in `.tidegauge/peers`, and run only if they are named. Install Feast with
 `.venv/bin/python -m benchmarks.peers feast`, and compile Storm Trident, which takes Maven and a JDK, with
-`.venv/bin/python -m benchmarks.peers trident`. Then run `make bench ARGS="feast trident"`.
+`.venv/bin/python -m benchmarks.peers trident`. Then run `make bench ARGS="feast trident yahoo"`; `yahoo`, which takes
+hours, is compared with Trident too, and fetches Kafka from Maven when it starts.
 """
 
 # The note of each kind of chart. A rate's unit ends in "/s".
@@ -58,27 +59,32 @@ def main() -> None:
 def pages(sections: Mapping[str, Section]) -> dict[Path, str]:
     """Return the page and its charts: path in docs to text."""
     measured = {name: section for name in BENCHMARKS if (section := sections.get(name))}
+    described = [_section(name, measured.get(name)) for name in BENCHMARKS]
     charts = {path: svg for name, section in measured.items() for path, (_, svg) in _charts(name, section).items()}
-    parts = [INTRODUCTION, _contents(measured), *(_section(name, each) for name, each in measured.items())]
-    return {PAGE: "\n".join([*parts, _environments(measured)]), **charts}
+    return {PAGE: "\n".join([INTRODUCTION, _contents(), *described, _environments(measured)]), **charts}
 
 
-def _contents(measured: Mapping[str, Section]) -> str:
-    return "".join(f"- [{name}](#{name}): {_sentence(BENCHMARKS[name].title)}\n" for name in measured)
+def _contents() -> str:
+    return "".join(f"- [{name}](#{name}): {_sentence(each.title)}\n" for name, each in BENCHMARKS.items())
 
 
-def _section(name: str, section: Section) -> str:
+def _section(name: str, section: Section | None) -> str:
+    """Return what a benchmark measures and its results, or how to measure it if there are none."""
     benchmark = BENCHMARKS[name]
+    results = [] if section is None else [*_charts_shown(name, section), *_tables(section)]
     paragraphs = [
         f"## {name}",
         _sentence(benchmark.title),
         *benchmark.details.split("\n\n"),
-        *(f"![{alt}]({path})" for path, (alt, _) in _charts(name, section).items()),
-        *_tables(section),
+        *results,
         _unequal(benchmark),
-        _run(name, section),
+        _run(name, section) if section else f'It has no results yet. Measure it with `make bench ARGS="{name}"`.',
     ]
     return "\n\n".join(part.strip() for part in paragraphs if part) + "\n"
+
+
+def _charts_shown(name: str, section: Section) -> list[str]:
+    return [f"![{alt}]({path})" for path, (alt, _) in _charts(name, section).items()]
 
 
 def _charts(name: str, section: Section) -> dict[Path, tuple[str, str]]:
@@ -156,7 +162,7 @@ def _environments(measured: Mapping[str, Section]) -> str:
     for name, section in measured.items():
         names.setdefault(_environment(section), []).append(name)
     parts = [f"Of {', '.join(of)}:\n\n{environment}\n" for environment, of in names.items()]
-    return "\n".join(["## Machine and versions\n", *parts]) if parts else "There are no results yet.\n"
+    return "\n".join(["## Machine and versions\n", *parts]) if parts else ""
 
 
 def _environment(section: Section) -> str:

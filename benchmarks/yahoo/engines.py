@@ -118,7 +118,8 @@ def stored_views(place: Place, backend: str) -> dict[Key, Window]:
     """
     found = place.conn.execute(
         "SELECT txid, (1000 * extract(epoch FROM committed_at))::bigint FROM tidegauge.batch "
-        "WHERE pipeline = 'bench_yahoo' AND committed_at IS NOT NULL"
+        "WHERE pipeline = %s AND committed_at IS NOT NULL",
+        [f"bench_yahoo_{backend}"],
     )
     committed: dict[int, int] = dict(found.fetchall())
     if not committed:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import redis
@@ -59,7 +60,7 @@ class Job:
 def views_state(backend: str) -> StateSpec:
     """Return the state of Tidegauge's job: views per campaign and window."""
     key = {"campaign": "text", "start": "timestamptz"}
-    return StateSpec("bench_views", key=key, measures={"seen": Count()}, backend=backend)
+    return StateSpec(f"bench_views_{backend}", key=key, measures={"seen": Count()}, backend=backend)
 
 
 def pipeline(job: Job, spark: SparkSession, backend: str) -> Pipeline:
@@ -68,7 +69,7 @@ def pipeline(job: Job, spark: SparkSession, backend: str) -> Pipeline:
         job.servers, job.topic, schema=job.schema, max_offsets_per_batch=MOST_PER_BATCH, packages=()
     )  # fmt: skip
     counted = Stream.read(topics).transform(views_of(job, spark)).group_by("campaign", start=tumbling("at", job.width))
-    return Pipeline("bench_yahoo", [counted.persistent_aggregate(views_state(backend))])
+    return Pipeline(f"bench_yahoo_{backend}", [counted.persistent_aggregate(views_state(backend))])
 
 
 def views_of(job: Job, spark: SparkSession) -> Callable[[DataFrame], DataFrame]:
@@ -119,11 +120,11 @@ def add_to_redis(client: redis.Redis, counted: list[Row]) -> None:
 
 def _campaigns(spark: SparkSession) -> DataFrame:
     with redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
-        ads: Mapping[str, str] = client.hgetall(ADS)  # type: ignore[assignment]
+        ads: Mapping[str, str] = client.hgetall(ADS)
     return spark.createDataFrame(list(ads.items()), "ad_id string, campaign string")
 
 
-JOBS: dict[str, Callable[[Job, SparkSession], None]] = {
+JOBS: dict[str, Callable[[Job, SparkSession], Any]] = {
     "by_hand": lambda job, spark: by_hand(job, spark).start().awaitTermination(),
     "tidegauge": lambda job, spark: drive(pipeline(job, spark, "postgres"), Path(job.root), spark),
     "tidegauge_redis": lambda job, spark: drive(pipeline(job, spark, "redis"), Path(job.root), spark),

@@ -69,6 +69,13 @@ def test_figures_that_nothing_is_compared_with_are_collapsed():
     assert "<details>" not in pages({"bulk": section(alone)})[PAGE]
 
 
+def test_a_benchmark_without_results_is_described_with_the_command_that_measures_it():
+    page = pages({})[PAGE]
+
+    assert 'It has no results yet. Measure it with `make bench ARGS="yahoo"`.' in page
+    assert f"`trident`: {BENCHMARKS['yahoo'].unequal['trident']}" in page
+
+
 def test_a_section_has_the_command_the_commit_and_the_load():
     page = pages({"lookup": section(median_case("lookup", [3.0], "requests/s", {"bare_django": [4.0]}))})[PAGE]
 
