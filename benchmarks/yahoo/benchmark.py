@@ -7,11 +7,11 @@ Redis (the others). The **final-event latency** of a window is the time of its l
 percentile exceeds ten seconds, the time of one window; `highest_rate` is the highest at which it did not. Every run
 ends with the benchmark's own check, which compares each window with the events that were sent.
 
-`killed` is that check after runs in which the driver and all its processes get `kill -9` every 30 s: how many windows
-are wrong, how many events were counted twice, and how many were lost. `many_campaigns` is the variant of a million
+`killed` is that check after runs of ten minutes in which `kill -9` ends the driver and its Java process every 30 s: how
+many windows are wrong, how many events were counted twice, and how many were lost. `many_campaigns` is the variant of a million
 campaigns and windows of an hour, without a join: the time of a lookup of 100 random campaigns while events are counted,
-and how long after the last event all are. `single_core` parses and counts the same lines in one Python process, without
-Kafka, a store or any protection: what the protections cost is to be compared with it.
+and how long after the last event all are counted. `single_core` parses and counts the same lines in one Python process,
+without Kafka, a store or protection from failures, so it shows what these cost.
 
 The sender, Kafka, the engine and the stores share this machine, while the published runs had a cluster. So compare how
 the percentiles change with the rate, and not the rates themselves with those of others.
@@ -56,7 +56,8 @@ STEPS = 6  # 10,000 to 320,000 events/s
 LATENCY_LIMIT_MS = WINDOW_MS
 BEHIND_LIMIT_SECONDS = 1.0  # of the sender; a run in which it was later does not count as one at that rate
 DRAIN_SECONDS = 300.0
-KILL_SECONDS, KILLS = 30.0, 3
+# Twenty, because a kill harms the job by hand only between its first write and Spark's commit of the batch.
+KILL_SECONDS, KILLS = 30.0, 20
 HOUR_MS = 3_600_000
 LOOKED_UP, LOOKUP_PAUSE_SECONDS = 100, 0.1
 REFERENCES = ("trident", "by_hand")
@@ -65,12 +66,22 @@ PARSED = 200_000
 
 @dataclass(frozen=True)
 class Latency:
-    """The percentiles of a run in ms, by how many seconds the sender was late, and whether both are within limits."""
+    """What a run at a fixed rate has shown.
+
+    p50, p99: of the latency, in ms. wrong: how many windows are. sender_behind: by how many seconds the sender was late
+    at most. all_counted: whether all events were counted soon after the last one.
+    """
 
     p50: float
     p99: float
-    behind: float
-    held: bool
+    wrong: int
+    sender_behind: float
+    all_counted: bool
+
+    @property
+    def held(self) -> bool:
+        within = self.p99 <= LATENCY_LIMIT_MS and self.sender_behind <= BEHIND_LIMIT_SECONDS
+        return within and self.all_counted and not self.wrong
 
 
 def run(rate: int = RATE, seconds: int = SECONDS, keys: int = CAMPAIGNS, rounds: int = ROUNDS) -> Iterator[Case]:
@@ -119,16 +130,13 @@ def _at_rate(engine: str, rate: int, seconds: int, seed: int) -> Latency:
             start_ms = int(1000 * time.time())
             load.at_rate(rate, seconds)
             end_ms = int(1000 * time.time())
-        counted_in_time = run.until_counted(DRAIN_SECONDS)
-        windows, check = run.engine.windows(), run.check()
-    if counted_in_time and check.wrong:
-        raise RuntimeError(f"{engine} is wrong at {rate} events/s, without a failure: {check}")
+        all_counted = run.until_counted(DRAIN_SECONDS)
+        windows, wrong = run.engine.windows(), run.check().wrong
     latencies = final_latencies(windows, events.window_ms, start_ms, end_ms)
     if not latencies:
         raise RuntimeError(f"no window lies within the {seconds} s of a run; give --seconds 20 or more")
     p50, p99 = (float(percentile(latencies, percent)) for percent in (50, 99))
-    held = counted_in_time and p99 <= LATENCY_LIMIT_MS and load.behind <= BEHIND_LIMIT_SECONDS
-    return Latency(p50, p99, load.behind, held)
+    return Latency(p50, p99, wrong, load.behind, all_counted)
 
 
 def _latency_cases(rate: int, measured: Mapping[str, Sequence[Latency]]) -> Iterator[Case]:
@@ -138,7 +146,8 @@ def _latency_cases(rate: int, measured: Mapping[str, Sequence[Latency]]) -> Iter
             others = {name: values[name] for name in REFERENCES if name in values and name != engine}
             yield median_case(f"at_{rate}_{engine}_{part}", of_engine, "ms", others)
     for engine, runs in measured.items():
-        yield median_case(f"at_{rate}_{engine}_sender_behind", [each.behind for each in runs], "s")
+        yield median_case(f"at_{rate}_{engine}_wrong", [each.wrong for each in runs], "windows")
+        yield median_case(f"at_{rate}_{engine}_sender_behind", [each.sender_behind for each in runs], "s")
 
 
 def _killed(engine: str, rate: int, kills: int) -> Iterator[Case]:
@@ -172,15 +181,14 @@ def _many_campaigns(engine: str, rate: int, seconds: int, campaigns: int) -> Ite
             with lookups(run) as taken:
                 load.at_rate(rate, seconds)
         sent = time.monotonic()
-        in_time = run.until_counted(DRAIN_SECONDS)
+        run.until_counted(DRAIN_SECONDS)
         behind = time.monotonic() - sent
         check = run.check()
-    if not in_time or check.wrong:
-        raise RuntimeError(f"{engine} has not counted all views of {campaigns} campaigns: {check}")
     for percent in (50, 99):
         yield Case(f"many_campaigns_{engine}_lookup_p{percent}", 1000 * percentile(taken, percent), "ms")
     yield Case(f"many_campaigns_{engine}_all_counted_after", behind, "s")
     yield Case(f"many_campaigns_{engine}_windows", check.windows, "windows")
+    yield Case(f"many_campaigns_{engine}_wrong", check.wrong, "windows")
 
 
 @contextmanager
