@@ -24,25 +24,18 @@ class Load:
 
     def at_rate(self, rate: int, seconds: float) -> None:
         """Send `rate` events a second. An event's time is the one at which it is due, however late it is sent."""
+        assert self._process.stdin is not None
         started, sent, total = time.time(), 0, int(rate * seconds)
         while sent < total:
             due = min(int((time.time() - started) * rate), total, sent + AT_ONCE)
             if due <= sent:
                 time.sleep(TICK_SECONDS)
                 continue
-            self._send((1000 * started + np.arange(sent, due) * 1000 / rate).astype(np.int64))
+            times = (1000 * started + np.arange(sent, due) * 1000 / rate).astype(np.int64)
+            self._process.stdin.write(self._events.lines(times))
+            self._process.stdin.flush()
             self.behind = max(self.behind, time.time() - started - sent / rate)
             sent = due
-
-    def every(self, step_ms: int, count: int, start_ms: int) -> None:
-        """Send events at once whose times are `step_ms` apart: the benchmark's catch-up mode, with 10 ms."""
-        for first in range(0, count, AT_ONCE):
-            self._send(start_ms + step_ms * np.arange(first, min(first + AT_ONCE, count)))
-
-    def _send(self, times: np.ndarray) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(self._events.lines(times))
-        self._process.stdin.flush()
 
 
 @contextmanager
