@@ -8,10 +8,10 @@ percentile exceeds ten seconds, the time of one window; `highest_rate` is the hi
 ends with the benchmark's own check, which compares each window with the events that were sent.
 
 `killed` is that check after runs of ten minutes in which `kill -9` ends the driver and its Java process every 30 s: how
-many windows are wrong, how many events were counted twice, and how many were lost. `many_campaigns` is the variant of a million
-campaigns and windows of an hour, without a join: the time of a lookup of 100 random campaigns while events are counted,
-and how long after the last event all are counted. `single_core` parses and counts the same lines in one Python process,
-without Kafka, a store or protection from failures, so it shows what these cost.
+many windows are wrong, how many events were counted twice, and how many were lost. `many_campaigns` is the variant of a
+million campaigns and windows of an hour, without a join: the time of a lookup of 100 random campaigns while events are
+counted, and how long after the last event all are counted. `single_core` parses and counts the same lines in one Python
+process, without Kafka, a store or protection from failures, so it shows what these cost.
 
 The sender, Kafka, the engine and the stores share this machine, while the published runs had a cluster. So compare how
 the percentiles change with the rate, and not the rates themselves with those of others.
