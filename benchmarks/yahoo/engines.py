@@ -21,7 +21,9 @@ from benchmarks.yahoo.events import Events, Key
 from benchmarks.yahoo.jobs import ADS, PREFIX, Job, views_state
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY, free_port
 from tidegauge.pipelines.embedded.java import java_home
-from tidegauge.state_backends import PostgresBackingMap, RedisBackingMap, StateReader
+from tidegauge.state_backends import PostgresBackingMap, RedisBackingMap
+from tidegauge.state_backends.protocols import BACKENDS
+from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.webapp.commands.management.child_process import Child
 
 STOP_SECONDS = 40.0
@@ -141,7 +143,7 @@ class Tidegauge(_SparkJob):
         self._spec = views_state(backend)
         # A connection of its own, because another thread looks up while this one waits for windows.
         self._asking = psycopg.connect(database_url(place.conn), autocommit=True)
-        self._reader = StateReader(self._asking, self._spec)
+        self._reader = BACKENDS[backend].reader(self._asking, self._spec, None)
 
     def stop(self) -> None:
         super().stop()
@@ -151,9 +153,14 @@ class Tidegauge(_SparkJob):
         return stored_views(self.place, self._spec.backend)
 
     def look_up(self, keys: Sequence[Key]) -> list[int]:
-        asked = [(campaign, datetime.fromtimestamp(start / 1000, UTC)) for campaign, start in keys]
-        found = self._reader.multi_get(asked).parsed()
-        return [each["value"]["seen"] if each["status"] == "found" else 0 for each in found]
+        return read_views(self._reader, keys)
+
+
+def read_views(reader: Reader, keys: Sequence[Key]) -> list[int]:
+    """Return the views of windows as a reader of Tidegauge's job sees them."""
+    asked = [(campaign, datetime.fromtimestamp(start / 1000, UTC)) for campaign, start in keys]
+    found = reader.multi_get(asked).parsed()
+    return [each["value"]["seen"] if each["status"] == "found" else 0 for each in found]
 
 
 class ByHand(_SparkJob):

@@ -9,13 +9,14 @@ import pytest
 
 from benchmarks.kafka_broker import Topic
 from benchmarks.servers import redis_client
-from benchmarks.yahoo.engines import Place, Window, published_views, stored_views, write_campaigns
+from benchmarks.yahoo.engines import Place, Window, published_views, read_views, stored_views, write_campaigns
 from benchmarks.yahoo.events import Events, counted
-from benchmarks.yahoo.jobs import Job, by_hand, pipeline
+from benchmarks.yahoo.jobs import Job, by_hand, pipeline, views_state
 from benchmarks.yahoo.load import Load
 from benchmarks.yahoo.runs import Check, checked, final_latencies
 from tidegauge.pipelines.driver.driver import Driver
 from tidegauge.pipelines.driver.run_options import RunOptions
+from tidegauge.state_backends.protocols import BACKENDS
 
 STEP_MS, START_MS = 10, 1_700_000_000_000  # of the benchmark's catch-up mode
 
@@ -32,6 +33,10 @@ def sent(tmp_path):
             return file.read_bytes().splitlines()
 
         yield process, lines
+
+
+def seen(windows):
+    return [window.seen for window in windows.values()]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +98,8 @@ def test_each_job_counts_the_views_of_all_events_that_went_through_kafka(
             job = Job(broker.address, topic.name, str(tmp_path), (), joined=True, width="10 seconds")
             Driver(pipeline(job, spark, backend), spark, database_url, RunOptions(tmp_path / backend, once=True)).run()
             found[backend] = stored_views(place, backend)
+            reader = BACKENDS[backend].reader(conn, views_state(backend), None)
+            assert read_views(reader, [*found[backend], ("absent", START_MS)]) == [*seen(found[backend]), 0]
         by_hand(job, spark).trigger(availableNow=True).start().awaitTermination()
         found["by hand"] = published_views(place)
 
