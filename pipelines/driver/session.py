@@ -13,6 +13,7 @@ from tidegauge.pipelines.checkpoint.files import CheckpointPath
 from tidegauge.pipelines.checkpoint.folder import checkpoint_id, plan_without_input
 from tidegauge.pipelines.connections import connect
 from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.driver.announcing import acquired
 from tidegauge.pipelines.driver.progress import Measured
 from tidegauge.pipelines.sources.source import Pending
 from tidegauge.state_backends.dead_letters import replay as dead_letter_replay
@@ -91,6 +92,7 @@ class DriverSession:
             Catalog(self.conn).install()
             self.ledger = BatchLedger(self.conn, self.name, self._clock)
             self._take_over()
+            acquired(self.name)
             self._index_timers()
             self._join()
         except BaseException:

@@ -15,6 +15,8 @@ from typing import Any
 
 import psycopg
 
+from tidegauge.state_backends.ledger import driver_start
+
 
 @dataclass(frozen=True)
 class DesiredState:
@@ -34,14 +36,21 @@ class DesiredState:
     replay: bool = False
 
 
-def register_driver(conn: psycopg.Connection, pipeline: str) -> None:
-    """Record this process as the pipeline's driver."""
+def register_driver(conn: psycopg.Connection, pipeline: str, waits_for: str = "") -> None:
+    """Record this process as the pipeline's driver, and how it was started. waits_for: what for, in words."""
     conn.execute(
-        "INSERT INTO tidegauge.driver (pipeline, host, pid, since, status, updated_at) "
-        "VALUES (%s, %s, %s, clock_timestamp(), 'starting', clock_timestamp()) ON CONFLICT (pipeline) DO UPDATE "
-        "SET host = excluded.host, pid = excluded.pid, since = excluded.since, status = excluded.status, "
-        "message = '', failures = 0, max_failures = NULL, next_try_at = NULL, updated_at = excluded.updated_at",
-        [pipeline, socket.gethostname(), os.getpid()],
+        "INSERT INTO tidegauge.driver (pipeline, host, pid, since, status, message, started, updated_at) "
+        "VALUES (%s, %s, %s, clock_timestamp(), 'starting', %s, %s, clock_timestamp()) "
+        "ON CONFLICT (pipeline) DO UPDATE SET host = excluded.host, pid = excluded.pid, since = excluded.since, "
+        "status = excluded.status, message = excluded.message, started = excluded.started, failures = 0, "
+        "max_failures = NULL, next_try_at = NULL, updated_at = excluded.updated_at",
+        [
+            pipeline,
+            socket.gethostname(),
+            os.getpid(),
+            waits_for,
+            json.dumps(driver_start.of_pipeline(pipeline).as_json()),
+        ],
     )
 
 

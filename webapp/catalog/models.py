@@ -103,6 +103,7 @@ class Driver(models.Model):
     failures = models.IntegerField()
     max_failures = models.IntegerField(null=True)
     next_try_at = models.DateTimeField(null=True)
+    started = models.JSONField()
 
     class Meta:
         managed = False

@@ -17,12 +17,14 @@ from psycopg import sql
 from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.committed import STATE_AND_LEDGER, isolation
 from tidegauge.state_backends.errors import SynchronizerError, UnknownNameError
+from tidegauge.state_backends.ledger.driver_start import PLAIN, DriverStart
 from tidegauge.state_backends.schema import former
 from tidegauge.state_backends.schema.definition import from_definition
 from tidegauge.state_backends.spec.state_spec import weakest
 from tidegauge.state_backends.synchronizer import membership
 from tidegauge.state_backends.synchronizer.membership import Member
 from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.trend import TREND, Trend
 
 # Statuses that a driver reports while it runs. If the driver is gone they are outdated, and the pipeline is `lost`.
 ALIVE_STATUSES = {"starting", "running", "paused", "restarting"}
@@ -66,6 +68,8 @@ class PipelineStatus:
     pending: None if unknown. Nobody knows whether input has come since a driver ended, so an empty backlog that it
         reported is unknown then. waiting_since, lag_seconds: None, 0 if nothing waits; None, None if unknown.
     committed_time: the batch time of the committed batch; committed_at: when it was committed.
+    host, pid, started_at, start: of its last driver, and how that was started. ended_at: its last report, if it has
+        ended. message: with its commands as they work on that host. trend: None without batches of the last minutes.
     """
 
     name: str
@@ -96,6 +100,12 @@ class PipelineStatus:
     wanted_at: datetime | None
     reprocess: ReprocessStatus | None = None
     last_reprocess: LastReprocess | None = None
+    host: str = ""
+    pid: int | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    start: DriverStart = PLAIN
+    trend: Trend | None = None
 
     @property
     def is_driven(self) -> bool:
@@ -195,15 +205,17 @@ def members() -> list[Member]:
         return []
 
 
-PIPELINES = """
+PIPELINES = f"""
 SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_time, p.open_txid, p.open_time,
        last.committed_at, judged.rejected_share,
-       tidegauge.has_driver(p.name) AS alive, d.status AS reported, coalesce(d.message, '') AS message,
+       driver.alive, d.status AS reported, coalesce(d.message, '') AS message,
+       coalesce(d.host, '') AS host, d.pid, d.since AS started_at, d.started AS start,
+       CASE WHEN NOT driver.alive THEN d.updated_at END AS ended_at,
        d.progress, coalesce(d.failures, 0) AS failures, d.max_failures, d.next_try_at,
        CASE WHEN wanted.paused THEN 'paused' ELSE 'running' END AS wanted,
        coalesce(wanted.requested_by, '') AS wanted_by, wanted.requested_at AS wanted_at,
        reprocess.status AS reprocess, last_reprocess.figures AS last_reprocess, own.states, own.guarantees,
-       coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
+       trend.before AS trend, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
        coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
        -- Rows written before schema version 3 have no totals.
        coalesce(last.total_dead_letters, (
@@ -211,6 +223,13 @@ SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_ti
        )) AS dead_letters
 FROM tidegauge.pipeline p
 LEFT JOIN tidegauge.driver d ON d.pipeline = p.name
+CROSS JOIN LATERAL (
+    -- Before it has the lock, a driver that starts holds another one. Asked second, because both read all locks.
+    SELECT tidegauge.has_driver(p.name) OR coalesce(d.status = 'starting' AND tidegauge.is_starting(p.name), false)
+        AS alive
+    -- Keeps the planner from asking once for each mention.
+    OFFSET 0
+) driver
 LEFT JOIN tidegauge.pipeline_wish wanted ON wanted.pipeline = p.name
 LEFT JOIN tidegauge.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
 LEFT JOIN LATERAL (
@@ -272,11 +291,12 @@ LEFT JOIN LATERAL (
     WHERE b.pipeline = p.name AND b.txid BETWEEN p.committed_txid - 19 AND p.committed_txid
       AND b.committed_at > clock_timestamp() - interval '1 day'
 ) judged ON true
+LEFT JOIN LATERAL ({TREND}) trend ON true
 WHERE (%(name)s::text IS NULL OR p.name = %(name)s)
   AND (%(state)s::text IS NULL OR p.name = (SELECT s.pipeline FROM tidegauge.state s WHERE s.name = %(state)s))
   AND p.reprocesses IS NULL
 ORDER BY p.name
-"""
+"""  # noqa: S608  fixed texts
 
 STATES = sql.SQL("""
 SELECT s.name, s.pipeline, s.definition, s.ttl, s.guarantee, s.since_txid, s.measures_since, s.finding, s.warning,
@@ -329,13 +349,17 @@ def _status(row: dict[str, Any]) -> PipelineStatus:
     status = _driver_status(row.pop("alive"), row.pop("reported"))
     pending = _known_pending(status, (row.pop("progress") or {}).get("pending"))
     since = min((moment for moment in (_oldest(pending), row.pop("open_time")) if moment), default=None)
+    start = DriverStart.from_json(row.pop("start"))
     return PipelineStatus(
+        start=start,
+        message=start.spelled(row.pop("message")),
         status=status,
         guarantee=weakest(row.pop("guarantees") or [""]),
         states=row.pop("states") or [],
         pending=pending,
         waiting_since=since,
         lag_seconds=_lag_seconds(pending, since),
+        trend=Trend.from_json(row.pop("trend")),
         reprocess=_reprocess(row.pop("reprocess")),
         last_reprocess=_last_reprocess(row.pop("last_reprocess")),
         **row,

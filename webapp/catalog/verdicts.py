@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tidegauge.webapp.catalog.limits import Limits, limits_of
 from tidegauge.webapp.catalog.queries import PipelineStatus
-from tidegauge.webapp.core.writing import percent
+from tidegauge.webapp.core.writing import number, percent
 
 # How bad each verdict is: bad, watch, good or calm.
 TONES = {
@@ -20,6 +20,7 @@ TONES = {
     "retrying": "watch",
     "rejecting": "watch",
     "source alarm": "watch",
+    "falling behind": "watch",
     "stopped": "watch",
     "paused": "watch",
     "catching up": "good",
@@ -33,6 +34,9 @@ WORST_FIRST = list(TONES)
 
 # Verdicts with which the served values are behind the input, or will be, because no driver makes progress.
 STALE = {"failed", "lost", "stale", "retrying", "stopped", "never started"}
+
+CHANGES = {1: "growing", 0: "steady", -1: "shrinking"}
+MORE_INPUT = "Input arrives faster than it is counted, or a batch hangs: compare rows per second with pending input."
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,20 @@ def _rank(found: Verdict) -> int:
 
 
 def _without_driver(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
-    run = f"`tidegauge run {pipeline.name}`"
     match pipeline.status:
         case "failed":
-            return Verdict("failed", "its driver has given up", f"Correct the cause, then start it again: {run}")
+            return Verdict("failed", "its driver has given up", f"Correct the cause, then {_again(pipeline)}")
         case "lost":
-            return Verdict("lost", "its driver stopped responding", f"Start it again to continue: {run}")
+            return Verdict("lost", "its driver stopped responding", f"To continue, {_again(pipeline)}")
     return None
+
+
+def _again(pipeline: PipelineStatus) -> str:
+    """Return the rest of a sentence that says how to start the driver again."""
+    command = pipeline.start.again(pipeline.name)
+    if command:
+        return f"start it again: `{command}`"
+    return f"start its application {pipeline.start.program[0]} again, in {pipeline.start.folder}"
 
 
 def _retrying(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
@@ -94,14 +105,16 @@ def _stale(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
     if pipeline.status not in ("running", "starting") or lag is None or most is None or lag <= most:
         return None
     reason = f"its oldest input has waited for {_length(lag)}, more than {_length(most)}"
-    return Verdict("stale", reason, "Compare rows per second with pending input; a batch may hang.")
+    left = _left(pipeline)
+    remedy = left if left else "Compare rows per second with pending input; a batch may hang."
+    return Verdict("stale", reason, f"{remedy[0].upper()}{remedy[1:]}{'.' if left else ''}")
 
 
 def _reprocess_failed(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
     if pipeline.reprocess is None or pipeline.reprocess.status not in ("failed", "lost"):
         return None
-    resume = f"`tidegauge run {pipeline.name} --reprocess`"
-    return Verdict("reprocess failed", "the reprocess of its states has ended early", f"Continue with {resume}")
+    resume = pipeline.start.command("run", pipeline.name, "--reprocess")
+    return Verdict("reprocess failed", "the reprocess of its states has ended early", f"Continue it: `{resume}`")
 
 
 def _rejecting(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
@@ -119,14 +132,14 @@ def _source_alarm(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
 
 
 def _by_status(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
-    run = f"`tidegauge run {pipeline.name}`"
     match pipeline.status:
         case "stopped":
-            return Verdict("stopped", "its driver was stopped", f"Start it: {run}")
+            return Verdict("stopped", "its driver was stopped", f"To continue, {_again(pipeline)}")
         case "paused":
             return Verdict("paused", "it was paused", "Input waits at the source until the pipeline is resumed.")
         case "never started":
-            return Verdict("never started", "it was never started", f"Start it: {run}")
+            start = pipeline.start.command("run", pipeline.name)
+            return Verdict("never started", "it was never started", f"Start it: `{start}`")
         case "starting":
             return Verdict("starting", "its driver starts")
         case "finished":
@@ -135,11 +148,29 @@ def _by_status(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
 
 
 def _by_lag(pipeline: PipelineStatus, limits: Limits) -> Verdict:
-    if pipeline.lag_seconds is None and not (pipeline.pending or {}).get("count"):
+    lag, pending, trend = pipeline.lag_seconds, _pending(pipeline), pipeline.trend
+    if lag is None and not pending:
         return Verdict("running", "its source does not report unread input")
-    if pipeline.lag_seconds == 0:
+    if lag == 0:
         return Verdict("caught up", "it has counted all input")
-    return Verdict("catching up", "it is counting new input")
+    if not pipeline.committed_txid:
+        return Verdict("starting", "its first batch is running")
+    if trend is None or not trend.is_behind(lag):
+        return Verdict("catching up", "it is counting new input")
+    change = trend.change(lag, pending)
+    behind = f"{number(pending)} {trend.unit} wait" if lag is None else f"behind {_length(lag)}"
+    reason = "; ".join(filter(None, [f"{behind}, {CHANGES[change]}", trend.left(pending)]))
+    if change > 0:
+        return Verdict("falling behind", reason, "" if trend.left(pending) else MORE_INPUT)
+    return Verdict("catching up", reason)
+
+
+def _pending(pipeline: PipelineStatus) -> int:
+    return int((pipeline.pending or {}).get("count") or 0)
+
+
+def _left(pipeline: PipelineStatus) -> str:
+    return pipeline.trend.left(_pending(pipeline)) if pipeline.trend else ""
 
 
 Rule = Callable[[PipelineStatus, Limits], Verdict | None]

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from tidegauge.state_backends.errors import FindingError, UnknownNameError, UnknownPipelineError, UnknownStateError
+from tidegauge.state_backends.ledger.driver_start import PLAIN
 from tidegauge.state_backends.schema.definition import from_definition
 from tidegauge.webapp.accounts.permissions import KeyScope, NoSuchKeysError, key_scope
 from tidegauge.webapp.catalog import queries, readers, runs
@@ -133,6 +134,9 @@ class Visible:
             pipeline,
             message="",
             wanted_by="",
+            host="",
+            pid=None,
+            start=PLAIN,
             states=[state for state in pipeline.states if self.sees(state)],
             reprocess=reprocess and replace(reprocess, message=""),
             last_reprocess=last and replace(last, lacks=""),

@@ -5,7 +5,6 @@ without Spark: why an action would be refused, what a rewind undoes and how it d
 operations are running.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -83,33 +82,40 @@ def rewind_plan(pipeline: PipelineStatus, to: int) -> RewindPlan:
     except TidegaugeError as error:
         obstacles = [str(error)]
     refusal = "; ".join(filter(None, [driven(pipeline), *obstacles]))
-    command = ["pipelines", "rewind", pipeline.name, "--to", str(to)]
+    start, command = pipeline.start, ["pipelines", "rewind", pipeline.name, "--to", str(to)]
     return RewindPlan(
-        to, **taken, steps=steps, refusal=refusal, commands=[manage(*command, "--dry-run"), manage(*command)]
+        to,
+        **taken,
+        steps=steps,
+        refusal=refusal,
+        commands=[start.command(*command, "--dry-run"), start.command(*command)],
     )
 
 
 def reprocess_acts(pipeline: PipelineStatus) -> Iterator[Act]:
     """Yield the actions that are possible now: begin, continue or abort a reprocess, or put the former states back."""
-    run = ["run", pipeline.name]
     again = pipeline.reprocess
+
+    def run(option: str) -> str:
+        return pipeline.start.command("run", pipeline.name, option)
+
     if again is None:
         says = (
             "Counts the input again from its start with the present code, beside the served states; then swaps them in "
             "one transaction and continues as the driver. The former states are kept for a day."
         )
-        yield Act("Reprocess all states", says, manage(*run, "--reprocess"))
+        yield Act("Reprocess all states", says, run("--reprocess"))
     elif again.status not in ("starting", "running"):
         rows = f"It continues after the {again.rows:,} rows that it has counted."
-        yield Act("Continue the reprocess", rows, manage(*run, "--reprocess"))
+        yield Act("Continue the reprocess", rows, run("--reprocess"))
     if again is not None:
         gone = f"Drops what it has counted, {again.rows:,} rows in {again.batches:,} batches. The served states stay."
         under_way = "it runs: stop its process first" if again.status in ("starting", "running") else ""
-        yield Act("Abort the reprocess", gone, manage(*run, "--abort-reprocess"), under_way)
+        yield Act("Abort the reprocess", gone, run("--abort-reprocess"), under_way)
     last = pipeline.last_reprocess
     if last is not None and last.kept_until is not None:
         back = "Restores the states that the last reprocess replaced, at the batch that they had reached."
-        yield Act("Take the reprocess back", back, manage(*run, "--roll-back"), driven(pipeline))
+        yield Act("Take the reprocess back", back, run("--roll-back"), driven(pipeline))
 
 
 def rebuild_act(pipeline: PipelineStatus, state: StateSummary) -> Act:
@@ -118,23 +124,19 @@ def rebuild_act(pipeline: PipelineStatus, state: StateSummary) -> Act:
         "The state is not served until the rebuild ends; an interrupted rebuild can be continued."
     )
     refusal = driven(pipeline) if state.changelog else "it has no changelog"
-    return Act(f"Rebuild {state.name}", says, manage("rebuild", state.name), refusal)
+    return Act(f"Rebuild {state.name}", says, pipeline.start.command("rebuild", state.name), refusal)
 
 
 def recovery_acts(pipeline: PipelineStatus) -> list[Act]:
-    held, name = driven(pipeline), pipeline.name
+    held, name, command = driven(pipeline), pipeline.name, pipeline.start.command
     checkpoint = f"Rebuilds the checkpoint from the ledger's offsets, if it is lost or was restored. {RECOVERY}"
     lost = f"Continues after input that its source has lost, and records the gap among the dead letters. {RECOVERY}"
     return [
-        Act("Restore the checkpoint", checkpoint, manage("pipelines", "restore-checkpoint", name), held),
-        Act("Skip lost input", lost, manage("pipelines", "skip-lost", name), held),
+        Act("Restore the checkpoint", checkpoint, command("pipelines", "restore-checkpoint", name), held),
+        Act("Skip lost input", lost, command("pipelines", "skip-lost", name), held),
     ]
 
 
 def driven(pipeline: PipelineStatus) -> str:
     """Return why an action that needs the pipeline without a driver would be refused; empty if it has none."""
     return f"the driver of {pipeline.name} is {pipeline.status}: stop it first" if pipeline.is_driven else ""
-
-
-def manage(*words: str) -> str:
-    return shlex.join(["tidegauge", *words])

@@ -164,7 +164,7 @@ class TestPages:
 
         page = text(admin_client.get("/pipelines/flights/"))
 
-        assert "The pipeline failed. It will not be retried. Fix the cause, then start it: " in page
+        assert "It will not be retried. Correct the cause, then start " in page
         assert "Lag none" not in page
         assert "Pending unknown" in page
         assert " 3 interrupted " in page

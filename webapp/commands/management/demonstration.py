@@ -41,7 +41,7 @@ from tidegauge.state_backends.schema import role_setup
 from tidegauge.state_backends.schema.roles import Roles
 from tidegauge.webapp.accounts.authentication import verified
 from tidegauge.webapp.accounts.services import create_api_key
-from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog import queries, readers
 from tidegauge.webapp.catalog.roles import django_tables
 from tidegauge.webapp.commands.management.child_process import Child
 from tidegauge.webapp.serving import process_commands
@@ -197,6 +197,15 @@ def wait_until_healthy(url: str, web: Child) -> None:
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
     raise RuntimeSetupError(f"the web server does not respond at {url}; the end of {web.log}:\n{web.last_lines()}")
+
+
+def wait_until_announced(names: Sequence[str], pipeline: Child) -> None:
+    """Wait until the dashboard shows the pipelines, which their process announces before it loads Spark."""
+    deadline = time.monotonic() + HEALTHY_WITHIN_SECONDS
+    while time.monotonic() < deadline and pipeline.exit_code() is None:
+        if set(names) <= set(queries.pipeline_names()):
+            return
+        time.sleep(0.2)
 
 
 def run_whole_input() -> dict[str, Any]:

@@ -21,7 +21,7 @@ NOT_SERVED, DEVIATING = "not served", "deviating"
 OF_STATES = [NOT_SERVED, DEVIATING]
 OF_PIPELINES = [name for name, tone in TONES.items() if tone in ("bad", "watch")]
 CHOICES = [*OF_PIPELINES, *OF_STATES]
-USUAL = [name for name in CHOICES if name not in ("retrying", "paused", "stopped")]
+USUAL = [name for name in CHOICES if name not in ("retrying", "falling behind", "paused", "stopped")]
 
 # Verdicts that do not show whether an earlier problem still exists.
 UNDECIDED = {"stopped", "paused", "never started", "starting"}

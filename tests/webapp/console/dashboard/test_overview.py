@@ -134,7 +134,7 @@ class TestFigures:
         assert 'href="/pipelines/flights/dead-letters" title="2 dead letters in total">&lt;1 %</a>' in page
 
     def test_a_failure_is_explained_in_a_row_of_its_own(self, three, reader):
-        assert "The pipeline failed. It will not be retried." in text(reader.get("/"))
+        assert "It will not be retried." in text(reader.get("/"))
 
 
 def test_a_restricted_person_finds_nothing_of_others(three, reader, django_user_model):

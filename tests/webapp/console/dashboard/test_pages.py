@@ -38,7 +38,7 @@ class TestOverview:
         page = text(reader.get("/"))
 
         assert "flights Departures from three airports lost" in page
-        assert "Driver stopped responding." in page
+        assert "Driver stopped responding at " in page
 
     def test_it_shows_which_drivers_and_workers_are_alive(self, filled, reader):
         filled.join()
@@ -107,7 +107,7 @@ class TestPipelinePage:
     def test_a_failed_driver_shows_its_message(self, filled, reader):
         filled.report("failed", "cannot read <input>")
 
-        assert "The pipeline failed. It will not be retried. " in text(reader.get("/pipelines/flights/"))
+        assert " It will not be retried. " in text(reader.get("/pipelines/flights/"))
 
     def test_a_driver_that_restarts_shows_the_reason_the_failures_and_the_next_try(self, filled, reader):
         filled.fail("no <disk>", 3, datetime.now(UTC) + timedelta(seconds=30.5))

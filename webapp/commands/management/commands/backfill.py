@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tidegauge.pipelines.embedded.data_dir import data_dir
 from tidegauge.pipelines.errors import RuntimeSetupError, failure_reason
 from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.state_backends.ledger import driver_start
 
 
 class Command(BaseCommand):
@@ -45,6 +46,9 @@ def _backfill(name: str, options: dict[str, Any]) -> int | None:
 
     declared = find(name)
     pipeline, history = declared.pipeline(), history_source(options["history"], options["input"])
+    given = {"--from": options["history"], "--input": options["input"], "--checkpoint": options["checkpoint"]}
+    start = driver_start.of_command("backfill", [(option, str(value)) for option, value in given.items() if value])
+    driver_start.remember(start, {pipeline.name: name})
     packages = {*pipeline.packages, *history.packages}
     modules = [declared.module, options["history"].partition(":")[0]]
     spark = start_session(f"{pipeline.name} backfill", packages=packages, modules=modules)

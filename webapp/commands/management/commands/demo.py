@@ -111,6 +111,7 @@ class Command(BaseCommand):
         children = demonstration.start_children(port, references, demonstration.set_up_roles())
         try:
             demonstration.wait_until_healthy(access.url, children[0])
+            demonstration.wait_until_announced(names, children[-1])
             values = {**vars(access), "events_url": os.environ["TIDEGAUGE_EVENTS_URL"], "logs": data_dir() / "logs"}
             examples = "" if references else EXAMPLES.format(**values)
             self.stdout.write(WELCOME.format(**values, examples=examples))

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from argparse import ArgumentParser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError
 
 from tidegauge.pipelines.driver.discovery import find, find_early
-from tidegauge.pipelines.driver.run_options import RunOptions
+from tidegauge.pipelines.driver.run_options import MAX_FAILURES, RunOptions
 from tidegauge.pipelines.embedded.data_dir import data_dir
 from tidegauge.pipelines.errors import PipelineError, RuntimeSetupError
 from tidegauge.pipelines.spark.user_conf import check_conf
 from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.state_backends.ledger import driver_start
 from tidegauge.webapp.commands.management.spark_conf import add_conf_option, conf_of
 from tidegauge.webapp.commands.management.timespan import parse_timespan
 
@@ -37,6 +38,19 @@ OF_ONE = {
     "--state": "states",
     "--abort-reprocess": "abort_reprocess",
     "--roll-back": "roll_back",
+}
+
+# Options that a later start of the same pipeline needs, too. Others, such as --rebind, are for one start.
+LASTING = {
+    "--input": "input",
+    "--checkpoint": "checkpoint",
+    "--files-per-batch": "files_per_batch",
+    "--once": "once",
+    "--trigger": "trigger",
+    "--conf": "conf",
+    "--ui": "ui",
+    "--fail-fast": "fail_fast",
+    "--max-failures": "max_failures",
 }
 
 # The exit code of a run with --once whose input partly became dead letters. It differs from that of a failure, because
@@ -128,7 +142,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--max-failures",
             type=int,
-            default=8,
+            default=MAX_FAILURES,
             help="end after this many failures in a row without a commit (default: %(default)s)",
         )
 
@@ -156,6 +170,9 @@ class Command(BaseCommand):
         except (PipelineError, RuntimeSetupError) as error:
             raise CommandError(str(error), returncode=2) from error
         spark["modules"] = [each.module for each in declared]
+        start = driver_start.of_command("run", list(_lasting(options)))
+        named = zip(pipelines, options["names"], strict=True)
+        driver_start.remember(start, {pipeline.name: name for pipeline, name in named})
         if len(runs) > 1:
             return self._run_several(runs, spark, options["fail_fast"])
         return self._run_one(*runs[0], spark, options)
@@ -186,6 +203,7 @@ class Command(BaseCommand):
         how_spark: dict[str, Any],
         txids: list[int],
     ) -> None:
+        from tidegauge.pipelines.driver.announcing import announced
         from tidegauge.pipelines.driver.driver import Driver
         from tidegauge.pipelines.driver.session import check_declarations
         from tidegauge.pipelines.repair.partial_reprocess import PartialReprocess
@@ -195,17 +213,20 @@ class Command(BaseCommand):
         dsn, note = os.environ["DATABASE_URL"], _noting(txids, options)
         if reprocess is None:
             check_declarations(pipeline, dsn)
-        spark = start_session(pipeline.name, packages=pipeline.packages, **how_spark)
-        if reprocess is not None:
-            kind = PartialReprocess if "states" in reprocess else Reprocess
-            how = {"checkpoint": options.checkpoint, "on_batch": note, "stopping": stopping, **reprocess}
-            if not kind(pipeline, spark=spark, dsn=dsn, **how).run() or options.once:
-                return
-        Driver(pipeline, spark, dsn, options, note, stopping).run()
+        # Not while it is reprocessed, because its driver begins after that, hours later.
+        with announced([pipeline] if reprocess is None else [], dsn):
+            spark = start_session(pipeline.name, packages=pipeline.packages, **how_spark)
+            if reprocess is not None:
+                kind = PartialReprocess if "states" in reprocess else Reprocess
+                how = {"checkpoint": options.checkpoint, "on_batch": note, "stopping": stopping, **reprocess}
+                if not kind(pipeline, spark=spark, dsn=dsn, **how).run() or options.once:
+                    return
+            Driver(pipeline, spark, dsn, options, note, stopping).run()
 
     def _run_several(
         self, runs: list[tuple["Pipeline", RunOptions]], how_spark: dict[str, Any], fail_fast: bool
     ) -> None:
+        from tidegauge.pipelines.driver.announcing import announced
         from tidegauge.pipelines.driver.driver import Driver
         from tidegauge.pipelines.driver.group import FAIR_CONF, DriverGroup
         from tidegauge.pipelines.errors import failure_reason
@@ -216,7 +237,7 @@ class Command(BaseCommand):
         packages = {package for pipeline, _ in runs for package in pipeline.packages}
         stopping, dsn = _stop_on_signal(), os.environ["DATABASE_URL"]
         how_spark["conf"] = FAIR_CONF | how_spark["conf"]
-        with live_progress(names, wanted=is_wanted()):
+        with live_progress(names, wanted=is_wanted()), announced([each for each, _ in runs], dsn):
             try:
                 spark = start_session(", ".join(names), packages=packages, **how_spark)
             except Exception as error:
@@ -235,10 +256,21 @@ class Command(BaseCommand):
 
         try:
             work()
-        except (TidegaugeError, RuntimeSetupError) as error:
-            raise CommandError(str(error)) from error
         except Exception as error:
-            raise CommandError(f"pipeline {name!r} failed: {failure_reason(error)}") from error
+            is_own = isinstance(error, TidegaugeError | RuntimeSetupError)
+            said = str(error) if is_own else f"pipeline {name!r} failed: {failure_reason(error)}"
+            raise CommandError(driver_start.of_pipeline(name).spelled(said, elsewhere=False)) from error
+
+
+def _lasting(options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the options to record, each with its value; empty for one without a value."""
+    for option, name in LASTING.items():
+        given = options[name]
+        if given is True:
+            yield option, ""
+        elif given and (option, given) != ("--max-failures", MAX_FAILURES):
+            for value in given if isinstance(given, list) else [given]:
+                yield option, str(value)
 
 
 def _act(act: Callable[..., None], name: str, checkpoint: "CheckpointPath", how_spark: dict[str, Any]) -> None:
@@ -264,7 +296,9 @@ def _end(committed: Mapping[str, list[int]], failures: Mapping[str, Exception]) 
     from tidegauge.pipelines.errors import failure_reason
 
     lines = {
-        name: failure_reason(failures[name]) if name in failures else _rejected(name, txids)
+        name: driver_start.of_pipeline(name).spelled(failure_reason(failures[name]), elsewhere=False)
+        if name in failures
+        else _rejected(name, txids)
         for name, txids in committed.items()
     }
     for name, line in lines.items():

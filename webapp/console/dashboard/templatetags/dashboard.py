@@ -45,6 +45,29 @@ def commands(message: str) -> SafeString:
 
 
 @register.filter
+def with_copy(message: str, name: str) -> SafeString:
+    """Show the commands of a message, each with a button that copies it. name: unique on the page."""
+    parts = enumerate(message.split("`"))
+    shown = (_copied(part, f"{name}-{place}") if place % 2 else format_html("{}", part) for place, part in parts)
+    return format_html_join("", "{}", ((part,) for part in shown))
+
+
+def _copied(command: str, name: str) -> SafeString:
+    return format_html(
+        '<code id="command-{0}">{1}</code> <button class="quiet copy" type="button" data-copy="#command-{0}">Copy'
+        '<span class="visually-hidden"> {1}</span></button>',
+        name,
+        command,
+    )
+
+
+@register.simple_tag
+def remedy(pipeline: PipelineStatus, option: str) -> SafeString:
+    """The command that runs a pipeline with an option, with a button that copies it."""
+    return _copied(pipeline.start.command("run", pipeline.name, option), f"{pipeline.name}{option}")
+
+
+@register.filter
 def marked(text: str) -> SafeString:
     """Render the code and the bold words of a Markdown text."""
     marks = ("{}", "<strong>{}</strong>")

@@ -43,7 +43,7 @@ def acts(request: HttpRequest, name: str) -> HttpResponse:
         "rewind": None if to is None else pipeline_acts.rewind_plan(pipeline, to),
         "reprocess_acts": list(pipeline_acts.reprocess_acts(pipeline)),
         "rebuilds": [pipeline_acts.rebuild_act(pipeline, state) for state in states if state.changelog],
-        "audits": [(state, pipeline_acts.manage("audit", state.name)) for state in states],
+        "audits": [(state, pipeline.start.command("audit", state.name)) for state in states],
         "recoveries": pipeline_acts.recovery_acts(pipeline),
     }
     return page(request, "dashboard/acts.html", version, context, {} if to is None else {"to": str(to)})

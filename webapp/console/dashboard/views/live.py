@@ -93,12 +93,13 @@ def pipelines_version(
 ) -> str:
     """Return a digest that changes with what pages show: commits, statuses, pending input, dead letters, processes.
 
-    The rate counts only as zero or not, because it falls slowly after the last batch. Lags, also those of replicas, are
-    not part of the digest. Verdicts are, because they also change as time passes.
+    The rate counts only as zero or not, because it falls slowly after the last batch. Lags and their trends, also those
+    of replicas, are not part of the digest. Verdicts are, because they also change as time passes.
     """
     pipelines = list(pipelines)
     shown = [
-        replace(status, rows_per_second=float(status.rows_per_second > 0), lag_seconds=None) for status in pipelines
+        replace(status, rows_per_second=float(status.rows_per_second > 0), lag_seconds=None, trend=None)
+        for status in pipelines
     ]
     used = [(standing.name, standing.is_used) for standing in replicas]
     verdicts = [verdict(status) for status in pipelines]
