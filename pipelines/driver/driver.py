@@ -243,5 +243,5 @@ class Driver:
 def _paused_message(pipeline: str, desired: DesiredState) -> str:
     return (
         f"pipeline {pipeline!r} is paused (by {desired.by}, since {desired.since:%Y-%m-%d %H:%M:%S %Z}), so its "
-        f"input was not processed; resume it first: tidegauge pipelines resume {pipeline}"
+        f"input was not processed; resume it first: `tidegauge pipelines resume {pipeline}`"
     )

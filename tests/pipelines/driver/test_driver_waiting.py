@@ -185,7 +185,7 @@ class TestPause:
         ((since,),) = filled.rows("SELECT requested_at FROM tidegauge.pipeline_wish")
         assert str(refused.value) == (
             f"pipeline 'word_count' is paused (by ann, since {since:%Y-%m-%d %H:%M:%S %Z}), so its input was not "
-            "processed; resume it first: tidegauge pipelines resume word_count"
+            "processed; resume it first: `tidegauge pipelines resume word_count`"
         )
         assert status(filled) == [("stopped",)]
 

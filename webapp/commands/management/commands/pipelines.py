@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tidegauge.pipelines.embedded.data_dir import data_dir
 from tidegauge.pipelines.errors import PipelineError, RuntimeSetupError, failure_reason
 from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.state_backends.ledger.driver_start import DriverStart, of_command
 from tidegauge.webapp.commands.management.spark_conf import add_conf_option, conf_of
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class Command(BaseCommand):
                 acts[action](name=name, requested_by=f"command pipelines {action}")
             found = [queries.pipeline(name)] if name else queries.pipelines()
         except (TidegaugeError, RuntimeSetupError) as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(_start(options).spelled(str(error), elsewhere=False)) from error
         return self._print(
             json.dumps(PipelineSerializer(pipeline).data, default=str) if options["json"] else _sentence(pipeline)
             for pipeline in found
@@ -90,6 +92,14 @@ class Command(BaseCommand):
     def _print(self, lines: Iterator[str]) -> None:
         for line in lines:
             self.stdout.write(line)
+
+
+def _start(options: dict[str, Any]) -> DriverStart:
+    """Return the options of this command as those of a driver, for the commands that errors print."""
+    given = [("--input", options["input"]), ("--checkpoint", options["checkpoint"])]
+    given += [("--conf", setting) for setting in options["conf"]]
+    start = of_command("run", [(option, str(value)) for option, value in given if value])
+    return replace(start, reference=options["name"] or "")
 
 
 def _declared() -> Iterator[str]:
