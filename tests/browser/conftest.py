@@ -134,7 +134,7 @@ def signed_in(browser: Browser, demo: Demo, **look: Any) -> Iterator[Page]:
     visitor.get_by_label("Username").fill(demo.access()["admin_user"])
     visitor.get_by_label("Password").fill(demo.access()["admin_password"])
     visitor.get_by_role("button", name="Sign in").click()
-    visitor.get_by_role("heading", name="Overview").wait_for()
+    visitor.get_by_role("link", name="Health").wait_for()
     yield visitor
     context.close()
     assert errors == []

@@ -22,6 +22,7 @@ MISSING = ["/nowhere", "/states/nothing/", "/pipelines/flights/batches/99"]
 
 DASHBOARD = [
     "/",
+    "/states/",
     "/pipelines/flights/",
     "/pipelines/flights/operations?to=1",
     "/pipelines/flights/batches",

@@ -139,6 +139,11 @@ def run(script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any
         return None
 
 
+def is_available() -> bool:
+    """Return whether Redis answers. During an outage it is asked only once in RETRY_SECONDS."""
+    return run("return 1", [], []) is not None
+
+
 async def _run_on_loop(script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
     """Return what `run` does."""
     if _outage.is_on():

@@ -69,7 +69,8 @@ class PipelineStatus:
         reported is unknown then. waiting_since, lag_seconds: None, 0 if nothing waits; None, None if unknown.
     committed_time: the batch time of the committed batch; committed_at: when it was committed.
     host, pid, started_at, start: of its last driver, and how that was started. ended_at: its last report, if it has
-        ended. message: with its commands as they work on that host. trend: None without batches of the last minutes.
+        ended. message: with its commands as they work on that host.
+    trend: None without batches of the last minutes. rows_in: of all batches.
     """
 
     name: str
@@ -106,6 +107,7 @@ class PipelineStatus:
     ended_at: datetime | None = None
     start: DriverStart = PLAIN
     trend: Trend | None = None
+    rows_in: int = 0
 
     @property
     def is_driven(self) -> bool:
@@ -216,7 +218,8 @@ SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_ti
        coalesce(wanted.requested_by, '') AS wanted_by, wanted.requested_at AS wanted_at,
        reprocess.status AS reprocess, last_reprocess.figures AS last_reprocess, own.states, own.guarantees,
        trend.before AS trend, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
-       coalesce(last.total_late, 0) AS late, coalesce(last.total_dropped, 0) AS dropped,
+       coalesce(last.total_rows_in, 0) AS rows_in, coalesce(last.total_late, 0) AS late,
+       coalesce(last.total_dropped, 0) AS dropped,
        -- Rows written before schema version 3 have no totals.
        coalesce(last.total_dead_letters, (
            SELECT count(*) FROM tidegauge.dead_letter l WHERE l.pipeline = p.name AND l.txid <= p.committed_txid

@@ -137,6 +137,7 @@ class Visible:
             host="",
             pid=None,
             start=PLAIN,
+            rows_in=0,
             states=[state for state in pipeline.states if self.sees(state)],
             reprocess=reprocess and replace(reprocess, message=""),
             last_reprocess=last and replace(last, lacks=""),

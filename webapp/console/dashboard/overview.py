@@ -1,4 +1,4 @@
-"""The overview's two tables, of pipelines and of states, filtered and sorted by the query string of the page.
+"""The tables of pipelines and of states, filtered and sorted by the query string of their pages.
 
 By default, pipelines are sorted by verdict, the worst first, and states by name.
 """
@@ -104,27 +104,28 @@ class Heading:
     is_figure: bool = True
 
 
-@dataclass(frozen=True)
-class Tables:
-    """One page of each table, filtered and sorted."""
-
-    pipelines: Page[PipelineStatus]
-    states: Page[StateSummary]
+def shown_pipelines(query: OverviewQuery, pipelines: Iterable[PipelineStatus]) -> list[PipelineStatus]:
+    """Return the pipelines that the filter leaves, the worst first."""
+    return [pipeline for pipeline in worst_first(pipelines) if _is_shown(query, pipeline)]
 
 
-def tables(query: OverviewQuery, pipelines: Iterable[PipelineStatus], states: Iterable[StateSummary]) -> Tables:
-    shown = [pipeline for pipeline in worst_first(pipelines) if _is_shown(query, pipeline)]
-    of_shown = {pipeline.name for pipeline in shown}
+def well_pipelines(query: OverviewQuery, shown: Iterable[PipelineStatus]) -> Page[PipelineStatus]:
+    """Return a page of those without a problem."""
+    well = [pipeline for pipeline in shown if not verdict(pipeline).is_problem]
+    return Paginator(_sorted(well, query.sort, PIPELINE_ORDERS), PAGE_ROWS).get_page(query.pipelines_page)
+
+
+def shown_states(
+    query: OverviewQuery, pipelines: Iterable[PipelineStatus], states: Iterable[StateSummary]
+) -> Page[StateSummary]:
+    of_shown = {pipeline.name for pipeline in shown_pipelines(query, pipelines)}
     found = [
         state
         for state in states
         if query.has(state.name, state.pipeline, *state.key)
         and (not query.show or state.pipeline in of_shown or has_problem(state))
     ]
-    return Tables(
-        Paginator(_sorted(shown, query.sort, PIPELINE_ORDERS), PAGE_ROWS).get_page(query.pipelines_page),
-        Paginator(_sorted(found, query.states, STATE_ORDERS), PAGE_ROWS).get_page(query.states_page),
-    )
+    return Paginator(_sorted(found, query.states, STATE_ORDERS), PAGE_ROWS).get_page(query.states_page)
 
 
 def has_problem(state: StateSummary) -> bool:
@@ -135,10 +136,12 @@ def pipeline_headings(query: OverviewQuery) -> list[Heading]:
     return [
         _heading("Pipeline", "name", "sort", query, is_figure=False),
         Heading("Status", is_figure=False),
+        Heading("Last 24 h", is_figure=False),
         _heading("Lag", "lag", "sort", query),
         _heading("Rows/s", "rate", "sort", query),
         Heading("Recent batches", is_figure=False),
         _heading("Rejected", "rejected", "sort", query),
+        Heading("States"),
         _heading("Txid", "txid", "sort", query),
         _heading("Last commit", "commit", "sort", query),
     ]

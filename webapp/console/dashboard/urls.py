@@ -7,6 +7,7 @@ from tidegauge.webapp.console.dashboard.views import (
     api_keys,
     dead_letters,
     explorer,
+    incidents,
     pipelines,
     runs,
     saved_views,
@@ -37,6 +38,8 @@ Kind = MaintenanceRun.Kind
 
 urlpatterns = [
     path("", pipelines.overview, name="index"),
+    path("incidents/act", incidents.act, name="incident_act"),
+    path("states/", pipelines.states, name="states"),
     path("search", search.search_page, name="search"),
     path("pipelines/<resource:name>/", pipelines.pipeline, name="pipeline"),
     path("pipelines/<resource:name>/pause", pipelines.pause, name="pause"),

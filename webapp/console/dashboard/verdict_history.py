@@ -8,9 +8,15 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from tidegauge.webapp.catalog.queries import PipelineStatus
-from tidegauge.webapp.catalog.verdicts import TONES
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
-from tidegauge.webapp.notify.alerts.history import LONGEST_PAUSE, VerdictChange, changes, periods, recorded_name
+from tidegauge.webapp.notify.alerts.history import (
+    LONGEST_PAUSE,
+    VerdictChange,
+    changes,
+    periods,
+    recorded_name,
+    tone_of,
+)
 from tidegauge.webapp.notify.alerts.models import VerdictPeriod
 
 WIDTH, HEIGHT = 1000, 24
@@ -34,7 +40,11 @@ class Bar:
 
     @property
     def tone(self) -> str:
-        return TONES[self.verdict]
+        return tone_of(self.verdict)
+
+    @property
+    def length(self) -> timedelta:
+        return self.until - self.since
 
     @property
     def height(self) -> int:
@@ -55,6 +65,10 @@ class VerdictHistory:
     lengths: Mapping[str, timedelta]
     changes: Sequence[VerdictChange]
 
+    @property
+    def length(self) -> timedelta:
+        return self.until - self.since
+
 
 def verdict_history(pipeline: PipelineStatus, shown: ShownRange) -> VerdictHistory:
     now = timezone.now()
@@ -63,6 +77,12 @@ def verdict_history(pipeline: PipelineStatus, shown: ShownRange) -> VerdictHisto
     found = _until_now(pipeline, periods(pipeline.name, since, until), min(now, until))
     bars = [_bar(period, since, until) for period in found]
     return VerdictHistory(since, until, bars, _lengths(bars, since, until), changes(pipeline.name, SHOWN_CHANGES))
+
+
+def bars_of(pipeline: PipelineStatus, found: list[VerdictPeriod], length: timedelta) -> list[Bar]:
+    """Return the bars of the last time of this length. found: the recorded periods that overlap it, oldest first."""
+    now = timezone.now()
+    return [_bar(period, now - length, now) for period in _until_now(pipeline, list(found), now)]
 
 
 def _until_now(pipeline: PipelineStatus, found: list[VerdictPeriod], now: datetime) -> list[VerdictPeriod]:

@@ -22,7 +22,13 @@ TASK = "alerts.check"
 LONGEST_PAUSE = timedelta(minutes=2)
 LAST_CHECK = 1
 
-WELL = "running"
+# Of all good verdicts, because these change with each batch.
+WELL = "well"
+
+
+def tone_of(verdict: str) -> str:
+    """Return the tone of a recorded verdict."""
+    return TONES["caught up"] if verdict == WELL else TONES[verdict]
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class VerdictChange:
 
     @property
     def tone(self) -> str:
-        return TONES[self.verdict]
+        return tone_of(self.verdict)
 
     @property
     def length(self) -> timedelta:
@@ -45,7 +51,7 @@ class VerdictChange:
 
 
 def recorded_name(pipeline: PipelineStatus) -> str:
-    """Return the verdict as recorded: all good ones count as one, because they change with each batch."""
+    """Return the verdict as recorded: all good ones count as one."""
     found = verdict(pipeline)
     return WELL if found.tone == "good" else found.name
 

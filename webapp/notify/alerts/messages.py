@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
+from tidegauge.webapp.notify.alerts.acknowledged import acknowledgements
 from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence
 from tidegauge.webapp.notify.alerts.rules import is_worse
 from tidegauge.webapp.notify.webhooks import outbox
@@ -54,6 +55,9 @@ def notify(rule: AlertRule, pipelines: Sequence[PipelineStatus], at: datetime) -
         alert for alert in rule.alerts.exclude(told=Alert.OVER).order_by("began_at", "id") if _is_news(alert, rule, at)
     ]
     changed = [alert for alert in changed if not silenced & {"", alert.pipeline}]
+    if changed:
+        taken = acknowledgements(pipelines)
+        changed = [alert for alert in changed if alert.ended_at or alert.pipeline not in taken]
     if not changed:
         return
     lines = [_line(alert) for alert in changed]

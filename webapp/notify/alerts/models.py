@@ -9,7 +9,7 @@ from tidegauge.webapp.notify.webhooks.models import Webhook
 
 
 class VerdictPeriod(models.Model):
-    """How long a pipeline had a verdict. verdict: `running` for all good ones, because these change with each batch.
+    """How long a pipeline had a verdict. verdict: `well` for all good ones, because these change with each batch.
 
     until: when the pipeline was last checked, or the next verdict found. is_current: the last one of its pipeline.
     """
@@ -31,6 +31,25 @@ class VerdictPeriod(models.Model):
 
     def __str__(self):
         return f"{self.pipeline} {self.verdict}"
+
+
+class HealthSample(models.Model):
+    """All pipelines together at one periodic check. lag_seconds: the worst lag, None if no lag is known.
+
+    rows, dead_letters: totals since each pipeline began.
+    """
+
+    at = models.DateTimeField(primary_key=True)
+    lag_seconds = models.FloatField(null=True)
+    rows = models.BigIntegerField()
+    dead_letters = models.BigIntegerField()
+
+    class Meta:
+        default_permissions = ()
+        ordering = ["at"]
+
+    def __str__(self):
+        return self.at.isoformat()
 
 
 class LastCheck(models.Model):
@@ -117,6 +136,24 @@ class Alert(models.Model):
 
     def __str__(self):
         return f"{self.state or self.pipeline} {self.verdict}"
+
+
+class Acknowledgement(models.Model):
+    """Somebody takes care of a pipeline's problem: no messages about it until it is worse or over. See acknowledged.py.
+
+    verdict: what was acknowledged.
+    """
+
+    pipeline = models.TextField(primary_key=True)
+    verdict = models.TextField()
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="acknowledgements")
+    at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["pipeline"]
+
+    def __str__(self):
+        return f"{self.pipeline} {self.verdict}"
 
 
 class Silence(models.Model):

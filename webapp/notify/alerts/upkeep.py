@@ -11,7 +11,7 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 from psycopg import sql
 
-from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence, VerdictPeriod
+from tidegauge.webapp.notify.alerts.models import Acknowledgement, Alert, AlertRule, Silence, VerdictPeriod
 
 # Per pipeline, whatever their age, because a verdict that changes at each check adds 5,760 a day.
 MOST_PERIODS = 5_000
@@ -31,9 +31,9 @@ def forget_old(**_: Any) -> None:
 def rename_pipeline(*, old: str, new: str, **_: Any) -> None:
     """Move history, alerts, rules and silences to the new name, replacing leftovers of a deleted pipeline."""
     with transaction.atomic():
-        for of_former in (VerdictPeriod, Alert):
+        for of_former in (VerdictPeriod, Alert, Acknowledgement):
             of_former.objects.filter(pipeline=new).delete()
-        for model in (VerdictPeriod, Alert, Silence):
+        for model in (VerdictPeriod, Alert, Acknowledgement, Silence):
             model.objects.filter(pipeline=old).update(pipeline=new)
         for rule in AlertRule.objects.filter(pipelines__contains=[old]).select_for_update():
             rule.pipelines = [new if each == old else each for each in rule.pipelines]

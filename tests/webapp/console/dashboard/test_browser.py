@@ -105,14 +105,14 @@ def test_sorting_survives_commits_and_back_undoes_it(flights, page):
 def test_a_driver_that_dies_is_reported_at_once(flights, page):
     page.goto("/")
     expect(page.locator("#pipeline-flights .status")).to_have_text("caught up")
-    expect(page).to_have_title("Overview · Tidegauge")
+    expect(page).to_have_title("Health · Tidegauge")
 
     flights.die()
 
     expect(page.locator("#pipeline-flights .status")).to_have_text("lost")
     expect(page.get_by_role("status")).to_have_text("flights: lost")
     expect(page.locator("#strip")).to_have_text("1 lost of 1 pipeline")
-    expect(page).to_have_title("1 lost — Overview · Tidegauge")
+    expect(page).to_have_title("1 lost — Health · Tidegauge")
 
 
 def test_a_page_that_is_cut_off_does_not_say_live(flights, page):
@@ -391,14 +391,14 @@ class TestSearch:
     @pytest.mark.parametrize("key", ["/", "Control+k", "Meta+k"])
     def test_a_key_opens_it_and_escape_returns_to_the_page(self, flights, page, dialog, key):
         page.goto(STATE)
-        page.get_by_role("link", name="Overview").first.focus()
+        page.get_by_role("link", name="Health").first.focus()
 
         page.keyboard.press(key)
         expect(page.get_by_role("combobox", name="Search")).to_be_focused()
         page.keyboard.press("Escape")
 
         expect(dialog).to_be_hidden()
-        expect(page.get_by_role("link", name="Overview").first).to_be_focused()
+        expect(page.get_by_role("link", name="Health").first).to_be_focused()
 
     def test_a_slash_that_is_typed_opens_nothing(self, flights, page, dialog):
         page.goto(STATE)

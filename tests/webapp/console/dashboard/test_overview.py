@@ -1,4 +1,4 @@
-"""The overview: which pipelines and states it shows, in which order, and at what cost."""
+"""The Health page and the list of states: which pipelines and states they show, in which order, and at what cost."""
 
 import re
 from html import unescape
@@ -15,16 +15,17 @@ from tidegauge.webapp.console.dashboard import overview
 
 
 def pipelines(client: Client, query: str = "") -> list[str]:
-    return re.findall(r'<tr id="pipeline-([^"]*)"', client.get(f"/{query}").content.decode())
+    page = client.get(f"/{query}").content.decode()
+    return re.findall(r'<(?:tr|div class="troubled") id="pipeline-([^"]*)"', page)
 
 
 def states(client: Client, query: str = "") -> list[str]:
-    return re.findall(r'<tr id="state-([^"]*)"', client.get(f"/{query}").content.decode())
+    return re.findall(r'<tr id="state-([^"]*)"', client.get(f"/states/{query}").content.decode())
 
 
-def link(client: Client, name: str, query: str = "") -> str:
+def link(client: Client, name: str, query: str = "", path: str = "/") -> str:
     """The address of the link with this id."""
-    return unescape(re.search(rf'id="{name}" href="/([^"]*)"', client.get(f"/{query}").content.decode())[1])
+    return unescape(re.search(rf'id="{name}" href="{path}([^"]*)"', client.get(f"{path}{query}").content.decode())[1])
 
 
 @pytest.fixture
@@ -47,19 +48,19 @@ class TestOrder:
     def test_a_heading_sorts_and_sorts_the_other_way_when_asked_again(self, three, reader):
         by_txid = link(reader, "sort-txid")
         assert by_txid == "?sort=-txid"
-        assert pipelines(reader, by_txid)[0] == "flights"
+        assert pipelines(reader, by_txid) == ["broken", "flights", "idle"]
         assert link(reader, "sort-txid", by_txid) == "?sort=txid"
-        assert pipelines(reader, "?sort=txid")[-1] == "flights"
+        assert pipelines(reader, "?sort=txid") == ["broken", "idle", "flights"]
         assert link(reader, "sort-name") == "?sort=name"
 
     def test_what_is_not_known_comes_last_in_both_directions(self, three, reader):
-        assert pipelines(reader, "?sort=commit")[0] == pipelines(reader, "?sort=-commit")[0] == "flights"
+        assert pipelines(reader, "?sort=commit") == pipelines(reader, "?sort=-commit") == ["broken", "flights", "idle"]
 
     def test_states_are_sorted_by_themselves(self, three, reader):
         assert states(reader) == ["flights_by_carrier", "flights_by_hour", "orders", "totals"]
         assert states(reader, "?states=-keys")[0] == "flights_by_carrier"
         assert states(reader, "?states=pipeline")[0] == "orders"
-        assert link(reader, "states-size", "?sort=name") == "?sort=name&states=-size"
+        assert link(reader, "states-size", "?q=o", "/states/") == "?q=o&states=-size"
 
     def test_what_is_no_order_is_ignored(self, three, reader):
         assert pipelines(reader, "?sort=password&states=-x&show=y") == pipelines(reader)
@@ -98,21 +99,23 @@ class TestPages:
     @pytest.fixture(autouse=True)
     def of_two(self, three, monkeypatch):
         monkeypatch.setattr(overview, "PAGE_ROWS", 2)
+        self.one_row = lambda: monkeypatch.setattr(overview, "PAGE_ROWS", 1)
 
     def test_each_table_has_pages_of_its_own(self, reader):
         assert states(reader) == ["flights_by_carrier", "flights_by_hour"]
         assert states(reader, "?states_page=2") == ["orders", "totals"]
+        assert "1 to 2 of 4 Previous Next" in text(reader.get("/states/"))
+        self.one_row()
         assert pipelines(reader, "?states_page=2&sort=name") == ["broken", "flights"]
-        assert pipelines(reader, "?pipelines_page=2&sort=name") == ["idle"]
-        assert "1 to 2 of 4 Previous Next" in text(reader.get("/"))
+        assert pipelines(reader, "?pipelines_page=2&sort=name") == ["broken", "idle"]
 
     def test_the_next_page_keeps_filter_order_and_the_page_of_the_other_table(self, reader):
-        page = reader.get("/?q=o&states=-name&pipelines_page=2&v=x").content.decode()
+        page = reader.get("/states/?q=o&states=-name&pipelines_page=2&v=x").content.decode()
 
         assert 'rel="next" href="?q=o&amp;states=-name&amp;pipelines_page=2&amp;states_page=2#states"' in page
 
     def test_another_order_begins_at_the_first_page(self, reader):
-        assert link(reader, "states-size", "?states_page=2&q=o") == "?q=o&states=-size"
+        assert link(reader, "states-size", "?states_page=2&q=o", "/states/") == "?q=o&states=-size"
 
     def test_a_refresh_keeps_the_pages(self, reader):
         page = reader.get("/?states_page=2").content.decode()
@@ -134,7 +137,7 @@ class TestFigures:
         assert 'href="/pipelines/flights/dead-letters" title="2 dead letters in total">&lt;1 %</a>' in page
 
     def test_a_failure_is_explained_in_a_row_of_its_own(self, three, reader):
-        assert "It will not be retried." in text(reader.get("/"))
+        assert "broken failed No such column" in text(reader.get("/"))
 
 
 def test_a_restricted_person_finds_nothing_of_others(three, reader, django_user_model):

@@ -25,7 +25,8 @@ class TestOverview:
     def test_it_shows_every_pipeline_and_state(self, filled, reader):
         page = text(reader.get("/"))
 
-        assert re.search(r"flights Departures from three airports caught up none [\d,.]+ Rows/s over .* 0 % 2 ", page)
+        assert re.search(r"flights caught up none [\d,.]+ Rows/s over .* 0 % 3 2 ", page)
+        page = text(reader.get("/states/"))
         assert "flights_by_carrier flights origin, carrier opaque 60 " in page
         assert "totals flights global opaque 1 " in page
 
@@ -37,8 +38,8 @@ class TestOverview:
 
         page = text(reader.get("/"))
 
-        assert "flights Departures from three airports lost" in page
-        assert "Driver stopped responding at " in page
+        assert "flights lost Its driver stopped responding" in page
+        assert "Driver stopped responding at " in text(reader.get("/pipelines/flights/"))
 
     def test_it_shows_which_drivers_and_workers_are_alive(self, filled, reader):
         filled.join()
@@ -53,14 +54,14 @@ class TestOverview:
         assert re.search(r"driver flights not responding .* worker maintenance not responding ", not_responding)
 
     def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
-        # Session, user, permissions and the strip, then pipelines, batches, states and their keys.
-        with django_assert_num_queries(9):
+        # Session, user, permissions and the strip, then pipelines, members, acts, samples, requests, rates and periods.
+        with django_assert_num_queries(12):
             reader.get("/")
 
     def test_a_state_that_is_not_fed_any_more_is_marked(self, filled, reader):
         filled.conn.execute("UPDATE tidegauge.state SET last_fed_txid = 1 WHERE name = 'totals'")
 
-        assert text(reader.get("/")).count("not fed") == 1
+        assert text(reader.get("/states/")).count("not fed") == 1
         assert "Its pipeline has run without it since batch 1" in text(reader.get("/states/totals/"))
 
 
@@ -75,7 +76,7 @@ class TestPipelinePage:
 
         page = text(reader.get("/pipelines/flights/"))
 
-        assert "a.jsonl:3 batch 3 " in page
+        assert "a.jsonl:3 not JSON " in page
         assert "not JSON <b>xxx" in page
         assert "x" * 300 not in page
 
@@ -84,7 +85,7 @@ class TestPipelinePage:
 
         for path in ("/pipelines/flights/", "/pipelines/flights/dead-letters"):
             page = text(reader.get(path))
-            assert "a.jsonl:3 batch 3 " in page
+            assert "a.jsonl:3 not JSON " in page
             assert "not JSON You do not have permission to view the input." in page
             assert "<raw>" not in page
 

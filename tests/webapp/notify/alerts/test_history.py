@@ -43,7 +43,7 @@ class TestWhatIsRecorded:
         look(15)
         look(30)
 
-        assert recorded() == [("running", 0, 30)]
+        assert recorded() == [("well", 0, 30)]
 
     def test_catching_up_and_caught_up_are_one(self, filled):
         look(0)
@@ -52,7 +52,7 @@ class TestWhatIsRecorded:
         filled.report("running", pending=WELL)
         look(30)
 
-        assert recorded() == [("running", 0, 30)]
+        assert recorded() == [("well", 0, 30)]
 
     def test_a_change_ends_one_period_and_begins_another(self, filled):
         look(0)
@@ -62,11 +62,11 @@ class TestWhatIsRecorded:
         filled.report("running", pending=WELL)
         look(45)
 
-        assert recorded() == [("running", 0, 15), ("failed", 15, 45), ("running", 45, 45)]
+        assert recorded() == [("well", 0, 15), ("failed", 15, 45), ("well", 45, 45)]
         newest, failure, first = changes("flights", 8)
-        assert (newest.before, newest.verdict) == ("failed", "running")
+        assert (newest.before, newest.verdict) == ("failed", "well")
         assert (failure.before, failure.reason, failure.length) == (
-            "running", "its driver has given up", timedelta(seconds=30),
+            "well", "its driver has given up", timedelta(seconds=30),
         )  # fmt: skip
         assert first.before == ""
 
@@ -75,7 +75,7 @@ class TestWhatIsRecorded:
         look(15)
         look(7_200)
 
-        assert recorded() == [("running", 0, 15), ("running", 7_200, 7_200)]
+        assert recorded() == [("well", 0, 15), ("well", 7_200, 7_200)]
         assert changes("flights", 1)[0].before == ""
 
     def test_a_clock_that_goes_back_loses_no_look(self, filled):
@@ -84,7 +84,7 @@ class TestWhatIsRecorded:
         filled.report("failed", "no disk")
         look(15)
 
-        assert recorded() == [("running", 60, 15), ("failed", 15, 15)]
+        assert recorded() == [("well", 60, 15), ("failed", 15, 15)]
         assert changes("flights", 2)[1].length == timedelta()
 
     def test_a_pipeline_that_is_gone_has_no_current_verdict(self, filled):
@@ -163,7 +163,7 @@ class TestWhatIsKept:
 
         upkeep.forget_old()
 
-        assert [each.verdict for each in VerdictPeriod.objects.all()] == ["running", "failed", "running"]
+        assert [each.verdict for each in VerdictPeriod.objects.all()] == ["well", "failed", "well"]
 
 
 class TestOnThePage:
@@ -178,14 +178,14 @@ class TestOnThePage:
             began_at=now - timedelta(hours=2), until=now - timedelta(minutes=44, seconds=30),
         )  # fmt: skip
         VerdictPeriod.objects.create(
-            pipeline="flights", verdict="running", reason="it has counted all input",
+            pipeline="flights", verdict="well", reason="it has counted all input",
             began_at=now - timedelta(minutes=30), until=now - timedelta(seconds=10),
         )  # fmt: skip
 
         page = reader.get("/pipelines/flights/?range=1h")
 
         assert self.bars(page) == [("bad", pytest.approx(258, abs=2)), ("good", pytest.approx(500, abs=2))]
-        assert "Status over time running 30 min · failed 15 min · not checked 14 min" in text(page)
+        assert "Status over time well 30 min · failed 15 min · not checked 14 min" in text(page)
         assert "failed unknown its driver has given up" in text(page)
 
     def test_a_verdict_of_now_is_shown_before_it_is_recorded(self, filled, reader):
@@ -222,7 +222,7 @@ class TestTheSchedule:
         page = admin_client.get("/")
 
         assert "schedule stopped of 1 pipeline" in text(page)
-        assert "<title>schedule stopped — Overview" in page.content.decode()
+        assert "<title>schedule stopped — Health" in page.content.decode()
 
     def test_a_worker_without_the_schedule_is_told_from_no_worker(self, silent, filled, admin_client):
         filled.join("worker")

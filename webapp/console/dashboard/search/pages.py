@@ -63,7 +63,8 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
     """Yield the pages that the user may open."""
     user, is_whole = request.user, key_scope(request).is_unrestricted
     problems = reverse("dashboard:problems")
-    yield Result("Overview", "all pipelines and states", reverse("dashboard:index"), "home processes replicas")
+    yield Result("Health", "all pipelines and incidents", reverse("dashboard:index"), "home processes replicas")
+    yield Result("States", "all states and their pipelines", reverse("dashboard:states"), "list tables keys")
     yield Result("Lineage", "sources, pipelines, states, consumers", reverse("dashboard:lineage"), "graph dependencies")
     yield Result("Saved views", "questions of the explorer", reverse("dashboard:views"), "bookmarks explore named")
     yield Result("Maintenance", "runs and their schedule", reverse("dashboard:maintenance"), "compaction expiry audit")

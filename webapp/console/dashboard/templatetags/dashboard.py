@@ -15,10 +15,12 @@ from django.utils.safestring import SafeString
 from tidegauge.webapp.accounts.permissions import key_scope
 from tidegauge.webapp.catalog import verdicts
 from tidegauge.webapp.catalog.batches import BatchSummary
+from tidegauge.webapp.catalog.dead_letters import DeadLetterSummary
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.retention import time_to_live
 from tidegauge.webapp.catalog.verdicts import Verdict
 from tidegauge.webapp.console.dashboard.entries import EntriesQuery
+from tidegauge.webapp.console.dashboard.letter_marks import marked_line
 from tidegauge.webapp.console.dashboard.run_rows import Figure
 from tidegauge.webapp.console.dashboard.skew import Skew, worst_skew
 from tidegauge.webapp.console.dashboard.strip import Strip, strip
@@ -238,6 +240,14 @@ def _named(value: Any) -> list[tuple[str, Any]] | None:
 @register.filter
 def shortened(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+
+
+@register.filter
+def marked_input(letter: DeadLetterSummary) -> SafeString:
+    """The input of a dead letter in one line, with the field that its reason names marked."""
+    parts = marked_line((letter.line or "").replace("\n", " "), letter.reason)
+    mark = format_html("<mark>{}</mark>", parts.marked) if parts.marked else ""
+    return format_html("{}{}{}", parts.before, mark, parts.after)
 
 
 @register.filter

@@ -89,9 +89,14 @@ def _refreshed(
 
 
 def pipelines_version(
-    pipelines: Iterable[PipelineStatus], members: Sequence[Member] = (), replicas: Sequence[Standing] = ()
+    pipelines: Iterable[PipelineStatus],
+    members: Sequence[Member] = (),
+    replicas: Sequence[Standing] = (),
+    others: Any = None,
 ) -> str:
     """Return a digest that changes with what pages show: commits, statuses, pending input, dead letters, processes.
+
+    others: whatever else the page shows.
 
     The rate counts only as zero or not, because it falls slowly after the last batch. Lags and their trends, also those
     of replicas, are not part of the digest. Verdicts are, because they also change as time passes.
@@ -103,7 +108,7 @@ def pipelines_version(
     ]
     used = [(standing.name, standing.is_used) for standing in replicas]
     verdicts = [verdict(status) for status in pipelines]
-    return blake2s(repr((shown, verdicts, members, used)).encode(), digest_size=8).hexdigest()
+    return blake2s(repr((shown, verdicts, members, used, others)).encode(), digest_size=8).hexdigest()
 
 
 def is_current(request: HttpRequest, version: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.decorators import login_required, permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.webapp.accounts.permissions import IN_NO_GROUP, key_scope
@@ -17,19 +17,29 @@ from tidegauge.webapp.catalog.batches import (
     recent_rates,
 )
 from tidegauge.webapp.catalog.dead_letters import newest_dead_letters
-from tidegauge.webapp.catalog.verdicts import verdict
+from tidegauge.webapp.catalog.verdicts import verdict, worst_first
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.dashboard import api_panel, strip
 from tidegauge.webapp.console.dashboard.alerts import pipeline_alerts
 from tidegauge.webapp.console.dashboard.charts import sparkline
 from tidegauge.webapp.console.dashboard.first_run import ways
+from tidegauge.webapp.console.dashboard.health import health
+from tidegauge.webapp.console.dashboard.incidents import SHOWN as DAY
+from tidegauge.webapp.console.dashboard.incidents import incidents, periods_of
 from tidegauge.webapp.console.dashboard.lineage import lineage
-from tidegauge.webapp.console.dashboard.overview import OverviewQuery, pipeline_headings, state_headings
-from tidegauge.webapp.console.dashboard.overview import tables as overview_tables
+from tidegauge.webapp.console.dashboard.overview import (
+    OverviewQuery,
+    pipeline_headings,
+    shown_pipelines,
+    shown_states,
+    state_headings,
+    well_pipelines,
+)
 from tidegauge.webapp.console.dashboard.pasted import whole_number
+from tidegauge.webapp.console.dashboard.service_strip import services
 from tidegauge.webapp.console.dashboard.skew import skews
 from tidegauge.webapp.console.dashboard.time_charts import DURATION, ShownRange, pipeline_charts
-from tidegauge.webapp.console.dashboard.verdict_history import verdict_history
+from tidegauge.webapp.console.dashboard.verdict_history import bars_of, verdict_history
 from tidegauge.webapp.console.dashboard.views.dead_letters import may_view_input
 from tidegauge.webapp.console.dashboard.views.live import (
     is_current,
@@ -41,9 +51,11 @@ from tidegauge.webapp.console.dashboard.views.live import (
     unknown_batch,
     unknown_pipeline,
 )
-from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.maintenance.services import pause_pipeline, resume_pipeline
+from tidegauge.webapp.notify.alerts.acknowledged import acts_version
 
 CONTROL = "states.change_pipeline"
+SILENCE = "tidegauge_alerts.add_silence"
 
 SPARKLINE_BATCHES = 60
 OVERVIEW_BATCHES = 30
@@ -63,28 +75,69 @@ def overview(request):
     pipelines, members = visible.pipelines(), queries.members() if is_whole else []
     standings = replicas.configured.standings() if is_whole else []
     strip.keep(request, pipelines)
-    version = pipelines_version(pipelines, members, standings)
+    found_services = services(members) if is_whole else []
+    incident_version = acts_version() if is_whole else ""
+    version = pipelines_version(pipelines, members, standings, (found_services, incident_version))
     if is_current(request, version):
         return no_change()
     query = OverviewQuery.parse(request.GET)
-    tables = overview_tables(query, pipelines, visible.states())
-    rates = recent_rates([pipeline.name for pipeline in tables.pipelines], OVERVIEW_BATCHES)
-    shown = {
+    left = shown_pipelines(query, pipelines)
+    well, all_incidents = well_pipelines(query, left), incidents(worst_first(pipelines), is_restricted=not is_whole)
+    names = {pipeline.name for pipeline in left}
+    context = {
         "query": query,
         "count": len(pipelines),
         "troubled": sum(verdict(pipeline).is_problem for pipeline in pipelines),
-        "tables": tables,
-        "rows": [(pipeline, sparkline(rates.get(pipeline.name, []))) for pipeline in tables.pipelines],
+        "overall": health(pipelines, all_incidents, is_restricted=not is_whole),
+        "incidents": [each for each in all_incidents if any(one.pipeline.name in names for one in each.pipelines)],
+        "well": well,
+        "rows": _well_rows(list(well)),
         "pipeline_headings": pipeline_headings(query),
-        "state_headings": state_headings(query),
+        "may_act": is_whole and request.user.has_perm(SILENCE),
+        "services": found_services,
         "members": sorted(members, key=lambda member: member.healthy),
         "replicas": sorted(standings, key=lambda standing: standing.is_used),
         "ways": ways() if not pipelines else [],
         "is_restricted": not is_whole,
         "is_in_no_group": visible.scope is IN_NO_GROUP,
     }
-    rows = len(tables.pipelines) + len(tables.states)
-    return page(request, "dashboard/overview.html", version, shown, query.parts, rows=rows)
+    return page(request, "dashboard/overview.html", version, context, query.parts, rows=len(left))
+
+
+@require_safe
+@signed_in
+def states(request):
+    """All states, with the pipelines that feed them."""
+    visible = of_request(request)
+    pipelines = visible.pipelines()
+    strip.keep(request, pipelines)
+    version = pipelines_version(pipelines)
+    if is_current(request, version):
+        return no_change()
+    query = OverviewQuery.parse(request.GET)
+    found = shown_states(query, pipelines, visible.states())
+    context = {
+        "query": query,
+        "count": len(pipelines),
+        "troubled": sum(verdict(pipeline).is_problem for pipeline in pipelines),
+        "states": found,
+        "state_headings": state_headings(query),
+    }
+    return page(request, "dashboard/all_states.html", version, context, query.parts, rows=len(found))
+
+
+def _well_rows(shown):
+    """Return each pipeline with its sparkline and its verdicts of the last 24 hours."""
+    names = [pipeline.name for pipeline in shown]
+    rates, periods = recent_rates(names, OVERVIEW_BATCHES), periods_of(names)
+    return [
+        (
+            pipeline,
+            sparkline(rates.get(pipeline.name, [])),
+            bars_of(pipeline, periods.get(pipeline.name, []), DAY),
+        )
+        for pipeline in shown
+    ]
 
 
 @pipeline_page
@@ -120,14 +173,14 @@ def pipeline(request, found, version):
 @login_required
 @permission_required(CONTROL, raise_exception=True)
 def pause(request, name):
-    return _request(request, services.pause_pipeline, name)
+    return _request(request, pause_pipeline, name)
 
 
 @require_POST
 @login_required
 @permission_required(CONTROL, raise_exception=True)
 def resume(request, name):
-    return _request(request, services.resume_pipeline, name)
+    return _request(request, resume_pipeline, name)
 
 
 def _request(request: HttpRequest, service: Callable[..., None], name: str) -> HttpResponse:

@@ -10,22 +10,25 @@
     (name === "value" && (field === document.activeElement || field.nodeName === "TEXTAREA")) || ["selected", "checked"].includes(name) ||
     (name === "open" && field.nodeName === "DETAILS");
 
+  // What is announced is "subject: text". By subject and not by element, because a row may move to another list.
+  const announcements = (tree) =>
+    new Map([...tree.querySelectorAll("[data-announce]")].map(({ dataset }) => [dataset.announce.split(": ")[0], dataset.announce]));
+
   function merge(old, latest) {
-    const changed = [], announced = [];
+    const changed = [], before = announcements(old), after = announcements(latest);
     const callbacks = {
       beforeNodeMorphed(node, next) {
         if (node.nodeName === "TIME" && node.dateTime === next.dateTime) return false;
         if (node.nodeType !== Node.ELEMENT_NODE) return true;
         if (node.hasAttribute("data-keep")) return false; // its content is made by a script
         if (node.hasAttribute("data-live") && node.textContent !== next.textContent) changed.push(node);
-        if (next.dataset.announce && node.dataset.announce !== next.dataset.announce) announced.push(next.dataset.announce);
         return true;
       },
       // Keep what the reader typed or selected until the form is sent, and which details are open.
       beforeAttributeUpdated: (name, field) => !isUserInput(name, field),
     };
     Idiomorph.morph(old, latest, { callbacks });
-    announced.forEach(notify);
+    after.forEach((text, subject) => { if (before.has(subject) && before.get(subject) !== text) notify(text); });
     return changed;
   }
 
