@@ -159,7 +159,8 @@ class Folder:
             )
 
     def _name(self, path: Path) -> str:
-        folder = self.folder.absolute()
+        # Both absolute, because the folder may be given relative to the working directory, and logs have whole paths.
+        folder, path = self.folder.absolute(), path.absolute()
         return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
     def _landed(self) -> list[Path]:

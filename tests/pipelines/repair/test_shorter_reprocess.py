@@ -1,10 +1,13 @@
 """A reprocess whose sources have less than the states have counted is refused, unless that is accepted."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.pipelines.repair.test_reprocess import LETTERS, counted, reprocess, words  # noqa: F401  counted: a fixture
 from tests.recovery_page import message_of
 from tidegauge.pipelines.repair.reprocess import abort
+from tidegauge.pipelines.sources.files.formats import JsonFiles
 from tidegauge.pipelines.sources.kafka.topics import KafkaTopics
 from tidegauge.pipelines.sources.simple import Rate
 from tidegauge.state_backends.errors import ShorterInputError
@@ -82,3 +85,13 @@ def test_a_topic_that_is_read_from_its_latest_message_would_count_nothing_again(
 
 def test_a_source_without_replay_would_count_nothing_again():
     assert "cannot be read again from its start" in Rate(1).missing(None, CountedSource())
+
+
+def test_files_in_a_folder_that_is_given_relative_to_the_working_directory_are_not_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in box").mkdir()
+    (tmp_path / "in box" / "1.json").touch()
+    source = JsonFiles(Path("in box"), schema="n int")
+
+    assert source.missing(None, CountedSource("files", files=lambda: ["1.json"])) == ""
+    assert "'2.json'" in source.missing(None, CountedSource("files", files=lambda: ["1.json", "2.json"]))
