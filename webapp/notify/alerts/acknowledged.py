@@ -9,7 +9,6 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Count, Max
 from django.utils import timezone
 
 from tidegauge.webapp.accounts.audit.services import record
@@ -28,9 +27,9 @@ def acknowledgements(pipelines: Iterable[PipelineStatus]) -> Mapping[str, Acknow
 
 def acts_version() -> str:
     """Return a text that changes with acknowledgements and silences."""
-    made = Acknowledgement.objects.aggregate(count=Count("pk"), at=Max("at"))
-    quiet = Silence.objects.filter(until__gt=timezone.now()).aggregate(count=Count("pk"), last=Max("pk"))
-    return f"{made} {quiet}"
+    made = Acknowledgement.objects.order_by().values_list("pipeline", "at")
+    quiet = Silence.objects.filter(until__gt=timezone.now()).order_by().values_list("pipeline", "until")
+    return str(sorted(made.union(quiet, all=True)))
 
 
 def forget_ended(pipelines: Iterable[PipelineStatus]) -> None:

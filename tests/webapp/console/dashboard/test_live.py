@@ -54,7 +54,7 @@ def test_a_page_of_many_rows_polls_less_often(filled, reader, monkeypatch):
 
     monkeypatch.setattr(live, "ROWS_PER_SECOND", 1)
 
-    assert 'hx-trigger="every 5s, refresh" data-seconds="5"' in reader.get("/").content.decode()
+    assert 'hx-trigger="every 4s, refresh" data-seconds="4"' in reader.get("/states/").content.decode()
 
 
 @pytest.mark.parametrize("address", LIVE)
@@ -77,7 +77,7 @@ def test_a_new_pipeline_replaces_the_instructions_for_the_first_run(db, reader, 
     answer = ask(reader, "/", next_poll(page))
 
     assert b"No pipelines yet" not in answer.content
-    assert b"flights_by_carrier" in answer.content
+    assert b'<tr id="pipeline-flights"' in answer.content
 
 
 @pytest.mark.parametrize("change", [lambda flights: flights.die(), lambda flights: flights.report("restarting", "why")])

@@ -54,8 +54,8 @@ class TestOverview:
         assert re.search(r"driver flights not responding .* worker maintenance not responding ", not_responding)
 
     def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
-        # Session, user, permissions and the strip, then pipelines, members, acts, samples, requests, rates and periods.
-        with django_assert_num_queries(12):
+        # Session, user, permissions and the strip, then pipelines, members, samples, requests, rates and periods.
+        with django_assert_num_queries(11):
             reader.get("/")
 
     def test_a_state_that_is_not_fed_any_more_is_marked(self, filled, reader):

@@ -76,7 +76,8 @@ def overview(request):
     standings = replicas.configured.standings() if is_whole else []
     strip.keep(request, pipelines)
     found_services = services(members) if is_whole else []
-    incident_version = acts_version() if is_whole else ""
+    has_incidents = any(verdict(pipeline).is_problem for pipeline in pipelines)
+    incident_version = acts_version() if is_whole and has_incidents else ""
     version = pipelines_version(pipelines, members, standings, (found_services, incident_version))
     if is_current(request, version):
         return no_change()
