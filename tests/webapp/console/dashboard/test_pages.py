@@ -55,7 +55,7 @@ class TestOverview:
 
     def test_its_statements_do_not_grow_with_pipelines(self, filled, reader, django_assert_num_queries):
         # Session, user, permissions and the strip, then pipelines, members, samples, requests, rates and periods.
-        with django_assert_num_queries(11):
+        with django_assert_num_queries(10):
             reader.get("/")
 
     def test_a_state_that_is_not_fed_any_more_is_marked(self, filled, reader):
@@ -288,7 +288,7 @@ class TestStatePage:
         reader.get("/states/flights_by_carrier/")
 
         # Session, user, permissions, strip; pipeline, state, keys, two for the lineage; the reader's are not Django's.
-        with django_assert_num_queries(11):
+        with django_assert_num_queries(10):
             reader.get("/states/flights_by_carrier/")
 
     def test_entries_are_sorted_by_a_measure(self, filled, reader):
