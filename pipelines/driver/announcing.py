@@ -25,7 +25,7 @@ from tidegauge.state_backends.schema.catalog import Catalog
 WAITS_FOR = "Spark to start"
 
 # The database does not answer, or has no tables of this version yet. The driver will say so, or create them.
-NOT_HERE = psycopg.OperationalError, psycopg.errors.SyntaxErrorOrAccessRuleViolation
+NOT_HERE = psycopg.OperationalError, psycopg.ProgrammingError
 
 # Only of this process, and not once a driver has reported something else.
 FAILED = """

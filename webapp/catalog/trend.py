@@ -25,7 +25,11 @@ SELECT jsonb_build_object(
     'seconds', extract(epoch FROM clock_timestamp() - b.committed_at), 'lag', b.metrics -> 'lag_seconds',
     'pending', b.metrics -> 'pending' -> 'count', 'unit', b.metrics -> 'pending' -> 'unit',
     'between', extract(epoch FROM last.committed_at - b.committed_at) / (last.txid - b.txid)) AS before
-FROM generate_series(0, 11) k (n) JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = last.txid - (1 << k.n)
+FROM generate_series(0, 11) k (n) CROSS JOIN LATERAL (
+    -- The limit keeps the planner from reading all batches at once.
+    SELECT one.txid, one.committed_at, one.metrics FROM tidegauge.batch one
+    WHERE one.pipeline = p.name AND one.txid = last.txid - (1 << k.n) LIMIT 1
+) b
 WHERE b.metrics ? 'pending' AND (k.n = 0 OR b.committed_at > clock_timestamp() - interval '10 min')
 ORDER BY b.txid LIMIT 1
 """

@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 
+from tests.harness.waiting import eventually
 from tidegauge.pipelines.driver import announcing
 from tidegauge.pipelines.driver.announcing import acquired, announced
 from tidegauge.pipelines.jobs.word_count import word_count
@@ -10,6 +11,8 @@ from tidegauge.state_backends import BatchLedger, Catalog
 from tidegauge.state_backends.errors import PipelineHeldError
 from tidegauge.state_backends.ledger import driver_status
 
+# The server ends a session a moment after its client has left.
+ENDED = "SELECT NOT tidegauge.is_starting('word_count')"
 SEEN = "SELECT status, message, tidegauge.is_starting(pipeline) FROM tidegauge.driver WHERE pipeline = 'word_count'"
 
 
@@ -42,6 +45,7 @@ def test_a_start_that_fails_is_reported_unless_the_pipeline_has_a_driver(
     with pytest.raises(type(error)), announced(pipelines, database_url):
         raise error
 
+    eventually(lambda: ledger.execute(ENDED).fetchone()[0])
     assert ledger.execute(SEEN).fetchone() == (status, "no Java" if status == "failed" else announcing.WAITS_FOR, False)
 
 
@@ -54,6 +58,7 @@ def test_what_its_driver_has_reported_stays(ledger, database_url, pipelines):
     with pytest.raises(RuntimeError):
         stopped_and_failed()
 
+    eventually(lambda: ledger.execute(ENDED).fetchone()[0])
     assert ledger.execute(SEEN).fetchone() == ("stopped", "", False)
 
 
