@@ -52,6 +52,11 @@ class Trend:
     def from_json(cls, stored: Mapping[str, Any] | None) -> "Trend | None":
         return cls(**stored) if stored else None
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether it is old enough to be compared with now."""
+        return self.seconds >= LEAST_WINDOW_SECONDS
+
     def is_behind(self, lag: float | None) -> bool:
         """Return whether a lag is more than the time that input waits in any case, for its turn in a batch."""
         return lag is None or lag > max(LEAST_LAG_SECONDS, 2 * self.between)
@@ -61,7 +66,7 @@ class Trend:
 
         The amount of input decides if the source does not say how old it is.
         """
-        if self.seconds < LEAST_WINDOW_SECONDS:
+        if not self.is_known:
             return 0
         if lag is None or self.lag is None:
             return _compared(pending, self.pending, STEADY_SHARE * self.pending)
@@ -70,7 +75,7 @@ class Trend:
     def left(self, pending: int) -> str:
         """Return when the pending input will be counted at the present rate, and that rate; empty if it is not less."""
         done = self.pending - pending
-        if self.seconds < LEAST_WINDOW_SECONDS or done <= 0 or not pending:
+        if not self.is_known or done <= 0 or not pending:
             return ""
         each = self.seconds / done
         per, unit = (60, "minute") if each < 60 else (3600, "hour")

@@ -159,7 +159,8 @@ def _by_lag(pipeline: PipelineStatus, limits: Limits) -> Verdict:
         return Verdict("catching up", "it is counting new input")
     change = trend.change(lag, pending)
     behind = f"{number(pending)} {trend.unit} wait" if lag is None else f"behind {_length(lag)}"
-    reason = "; ".join(filter(None, [f"{behind}, {CHANGES[change]}", trend.left(pending)]))
+    said = f"{behind}, {CHANGES[change]}" if trend.is_known else behind
+    reason = "; ".join(filter(None, [said, trend.left(pending)]))
     if change > 0:
         return Verdict("falling behind", reason, "" if trend.left(pending) else MORE_INPUT)
     return Verdict("catching up", reason)

@@ -38,6 +38,7 @@ def behind(filled):
         ),
         ({"trend": replace(BEFORE, between=300.0)}, "catching up", "good", "it is counting new input"),
         ({"lag_seconds": 20.0}, "catching up", "good", "it is counting new input"),
+        ({"trend": replace(BEFORE, seconds=5.0, between=0.5)}, "catching up", "good", "behind 8 min"),
         ({"trend": None}, "catching up", "good", "it is counting new input"),
         ({"committed_txid": 0}, "starting", "calm", "its first batch is running"),
     ],
