@@ -36,7 +36,7 @@ class KeyRange:
 
 
 class Place(NamedTuple):
-    """The last entry of a page: its key, and its value if the page is ordered by a measure."""
+    """The last entry of a page: its key, and its value in the column that orders the page, if one does."""
 
     key: Key
     value: Any = None
@@ -69,30 +69,30 @@ def check_folds(spec: StateSpec) -> None:
 
 
 def orderable(spec: StateSpec) -> dict[str, str]:
-    """Return the measures that entries can be ordered by, name to SQL type."""
+    """Return the measures whose values have an order, name to SQL type."""
     types = {name: measure.result_type for name, measure in spec.measures.items()}
     return {name: sql_type for name, sql_type in types.items() if type_of(sql_type).is_ordered}
 
 
-def filterable(spec: StateSpec) -> dict[str, str]:
-    """Return the columns that entries can be filtered by, name to SQL type: key columns, and measures with an order."""
+def comparable(spec: StateSpec) -> dict[str, str]:
+    """Return the columns that entries can be filtered and ordered by, name to SQL type."""
     return {**spec.key, **orderable(spec)}
 
 
-def check_order(spec: StateSpec, measure: str | None) -> None:
-    """Raise SpecError for an unknown measure, or one whose values have no order."""
-    if measure is None:
+def check_order(spec: StateSpec, column: str | None) -> None:
+    """Raise SpecError for an unknown column, or a measure whose values have no order."""
+    if column is None or column in spec.key:
         return
-    check_measures(spec, [measure])
-    if measure not in orderable(spec):
+    check_measures(spec, [column])
+    if column not in orderable(spec):
         known = ", ".join(orderable(spec)) or "none"
-        raise SpecError(f"state {spec.name!r}: measure {measure!r} has no order; those that have one: {known}")
+        raise SpecError(f"state {spec.name!r}: measure {column!r} has no order; those that have one: {known}")
 
 
 def check_after(spec: StateSpec, order_by: str | None, after: Any) -> Place | None:
-    """Return the last entry of the previous page, from its key, or from `[value, key]` on pages ordered by a measure.
+    """Return the last entry of the previous page, from its key, or from `[value, key]` on pages ordered by a column.
 
-    Raises KeyShapeError if it does not fit the key or the measure.
+    Raises KeyShapeError if it does not fit the key or the column.
     """
     if after is None:
         return None
@@ -100,7 +100,7 @@ def check_after(spec: StateSpec, order_by: str | None, after: Any) -> Place | No
         return Place(_key(spec, after))
     if not isinstance(after, list | tuple) or len(after) != 2:
         raise KeyShapeError(f"after: expected the value of {order_by!r} and a key, got {after!r}")
-    return Place(_key(spec, after[1]), _value(orderable(spec)[order_by], after[0]))
+    return Place(_key(spec, after[1]), _value(comparable(spec)[order_by], after[0]))
 
 
 def _key(spec: StateSpec, key: Any) -> Key:

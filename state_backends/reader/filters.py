@@ -18,7 +18,7 @@ from psycopg import sql
 
 from tidegauge.state_backends.committed import finished
 from tidegauge.state_backends.errors import FilterError
-from tidegauge.state_backends.reader.bounds import KeyRange, filterable
+from tidegauge.state_backends.reader.bounds import KeyRange, comparable
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable
@@ -158,7 +158,7 @@ def _meets(condition: Filter, value: Any) -> bool:
 
 
 def _condition(spec: StateSpec, condition: Filter, row: str) -> sql.Composed:
-    name, sql_type = condition.column, type_of(filterable(spec)[condition.column])
+    name, sql_type = condition.column, type_of(comparable(spec)[condition.column])
     column = sql.Identifier(row, name) if name in spec.key else finished(name, spec.measures[name], row)
     if condition.operator == IS_NULL:
         return sql.SQL("({}) IS NULL").format(column)
@@ -177,9 +177,9 @@ def _checked(spec: StateSpec, condition: Filter) -> Filter:
     column, operator, value = condition
     if operator not in OPERATORS:
         raise FilterError(f"where: {operator!r} is not an operator; those are {', '.join(OPERATORS)}")
-    types = filterable(spec)
+    types = comparable(spec)
     if column not in types:
-        raise _not_filterable(spec, column)
+        raise _not_comparable(spec, column)
     if operator in (IS_NULL, IS_NOT_NULL):
         return Filter(column, operator)
     if operator != IN:
@@ -189,8 +189,8 @@ def _checked(spec: StateSpec, condition: Filter) -> Filter:
     return Filter(column, operator, [_typed(spec, condition, each) for each in value])
 
 
-def _not_filterable(spec: StateSpec, column: str) -> FilterError:
-    known = ", ".join(filterable(spec)) or "none"
+def _not_comparable(spec: StateSpec, column: str) -> FilterError:
+    known = ", ".join(comparable(spec)) or "none"
     if column in spec.measures:
         measure = spec.measures[column]
         return FilterError(
@@ -201,7 +201,7 @@ def _not_filterable(spec: StateSpec, column: str) -> FilterError:
 
 
 def _typed(spec: StateSpec, condition: Filter, value: Any) -> Any:
-    sql_type = type_of(filterable(spec)[condition.column])
+    sql_type = type_of(comparable(spec)[condition.column])
     try:
         return read_value(sql_type, value, condition.column)
     except (ValueError, ArithmeticError, TypeError):

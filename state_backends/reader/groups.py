@@ -16,7 +16,7 @@ from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
 
 
 class Grouping(NamedTuple):
-    """by: key columns, in key order. measures: the ones that a group shows. order_by: a measure; None: by key."""
+    """by: key columns, in key order. measures: the ones that a group shows. order_by: one of these; None: by key."""
 
     by: tuple[str, ...]
     measures: tuple[str, ...]
@@ -43,8 +43,10 @@ class Grouping(NamedTuple):
         if not by:
             raise SpecError(f"state {spec.name!r}: name one or more key columns to group by: {', '.join(spec.key)}")
         check_order(spec, order_by)
+        if order_by in spec.key and order_by not in by:
+            raise SpecError(f"state {spec.name!r}: groups by {', '.join(by)} cannot be ordered by {order_by!r}")
         asked = dict.fromkeys(check_measures(spec, measures))
-        if order_by is not None:
+        if order_by is not None and order_by not in spec.key:
             asked[order_by] = None
         chosen = tuple(column for column in spec.key if column in by)
         return cls(chosen, tuple(asked), order_by, descending, limit)
@@ -98,6 +100,9 @@ class Grouping(NamedTuple):
         measure = self.order_by
         if measure is None:
             return by_key
+        if measure in self.by:
+            place = self.by.index(measure)
+            return sorted(by_key, key=lambda group: rank(group[0][place]), reverse=self.descending)
         # Nulls come last in either direction, and ties keep key order, because the sort is stable.
         some = [group for group in by_key if group[2][measure] is not None]
         some.sort(key=lambda group: rank(group[2][measure]), reverse=self.descending)

@@ -237,9 +237,10 @@ class Reader(Protocol):
 
         prefix, start, stop: the first parts of a key; keys under `prefix`, from `start` (inclusive) to `stop`
         (exclusive). search: keep keys with a part that begins with this text, whatever its case. order_by: a measure,
-        nulls last and ties in key order, NaN the largest number; None: by key, and then every page costs the same.
-        after: the last entry of the previous page: its key, or `[value, key]` if ordered by a measure; JSON forms are
-        accepted, and numbers as text. A snapshot has it as `after`, without loss.
+        nulls last and ties in key order, NaN the largest number; a key column; None: by key, and then every page costs
+        the same, as in PostgreSQL by the first key column.
+        after: the last entry of the previous page: its key, or `[value, key]` with `order_by`; JSON forms are accepted,
+        and numbers as text. A snapshot has it as `after`, without loss.
         Pages in key order show each key that exists throughout exactly once, whatever is committed between them. By a
         measure, an entry whose value changes may come twice or not at all, except on pages `at_txid` one batch.
         where: conditions that an entry must all meet (see filters.py). In key order a page reads at most 50,000 keys to

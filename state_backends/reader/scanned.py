@@ -139,14 +139,20 @@ class Bounded:
 
 
 class Order(NamedTuple):
-    """How entries are sorted: by a measure, nulls last and equal values in key order."""
+    """How entries are sorted: by a key column or a measure, nulls last and equal values in key order."""
 
-    measure: str
+    column: str
     descending: bool
+
+    def value(self, spec: StateSpec, row: Row) -> Any:
+        key, version = row
+        if self.column in spec.key:
+            return key[list(spec.key).index(self.column)]
+        return spec.finish(version.value)[self.column]
 
     def first(self, spec: StateSpec, rows: Iterable[Row], after: Place | None, count: int) -> list[Row]:
         """Return the first rows after a place. `rows` must be in key order."""
-        ranked = ((spec.finish(row[1].value)[self.measure], row) for row in rows)
+        ranked = ((self.value(spec, row), row) for row in rows)
         if after is not None:
             ranked = (pair for pair in ranked if self._is_behind(pair[0], pair[1][0], after))
         pairs = list(ranked)
@@ -175,10 +181,8 @@ def _searched(part: Any) -> str:
 
 def place_of(spec: StateSpec, row: Row, order: Order | None) -> list[Any]:
     """Return the argument `after` of `page` that continues after a row."""
-    key, version = row
-    if order is None:
-        return shown_key(key)
-    return [_text(spec.finish(version.value)[order.measure]), shown_key(key)]
+    key = shown_key(row[0])
+    return key if order is None else [_text(order.value(spec, row)), key]
 
 
 def shown_key(key: Key) -> list[Any]:

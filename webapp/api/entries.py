@@ -63,7 +63,7 @@ class PagesGoneError(APIException):
 
 @dataclass(frozen=True)
 class EntriesQuery:
-    """prefix, start, stop: leading key parts, as JSON has them. order_by: a measure; None means in key order.
+    """prefix, start, stop: leading key parts, as JSON has them. order_by: a measure or key column; None: in key order.
 
     measures: None means all. at_txid: a batch, COMMITTED for the one of the first page, None for each page's own.
     at_time: text; the first page puts the batch of that time into at_txid. where: conditions, as text.

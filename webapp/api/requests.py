@@ -311,7 +311,7 @@ class RangeParameters(RequestSerializer):
 class EntriesParameters(RangeParameters):
     search = TextParameter(help_text="Only keys with a part that begins with this text, in upper or lower case")
     order_by = TextParameter(
-        help_text="The name of a measure, smallest first; with `-` before it largest first; key order if absent"
+        help_text="A measure or key column, smallest first; with `-` before it largest first; key order if absent"
     )
     limit = NumberParameter(1, MAX_ENTRIES, required=False, help_text="At most so many entries; 50 if absent")
     cursor = TextParameter(help_text=CURSOR)

@@ -26,7 +26,7 @@ from tidegauge.state_backends.committed import (
     logged_rows,
     rows_now,
 )
-from tidegauge.state_backends.reader.bounds import MOST_SCANNED, KeyRange, Place
+from tidegauge.state_backends.reader.bounds import MOST_SCANNED, KeyRange, Place, comparable
 from tidegauge.state_backends.reader.filters import Filter, Where, where_parameters, where_sql
 from tidegauge.state_backends.reader.json_sql import json_key, json_value
 from tidegauge.state_backends.spec.table import StateTable, columns, commas
@@ -168,7 +168,7 @@ def _oldest_or_reach(table: StateTable, shape: Shape) -> sql.Composable:
 
 
 def _page(table: StateTable, shape: Shape) -> sql.Composed:
-    by = sql.SQL("") if shape.order_by is None else sql.SQL(", {} AS {}").format(_measure(table, shape.order_by), BY)
+    by = sql.SQL("") if shape.order_by is None else sql.SQL(", {} AS {}").format(_column(table, shape.order_by), BY)
     return sql.SQL("SELECT v.*{by} FROM {rows} v WHERE {shown} AND {behind} AND {conditions} {order} LIMIT %s").format(
         by=by,
         rows=_rows(table, shape),
@@ -249,7 +249,7 @@ def _behind_key(table: StateTable, shape: Shape) -> sql.Composed:
 def _behind_value(table: StateTable, shape: Shape) -> sql.Composed:
     if shape.after not in ("value", "null") or shape.order_by is None:
         return sql.Composed([TRUE])
-    by, key = _measure(table, shape.order_by), _compared(table, list(table.key), ">", "v")
+    by, key = _column(table, shape.order_by), _compared(table, list(table.key), ">", "v")
     if shape.after == "null":
         return sql.SQL("({by} IS NULL AND {key})").format(by=by, key=key)
     return sql.SQL("({by} {beyond} {value} OR {by} IS NULL OR ({by} = {value} AND {key}))").format(
@@ -265,7 +265,9 @@ def _order(table: StateTable, shape: Shape) -> sql.Composed:
     if shape.order_by is None:
         return key
     direction = sql.SQL("DESC" if shape.descending else "ASC")
-    return sql.SQL("{} {} NULLS LAST, {}").format(_measure(table, shape.order_by), direction, key)
+    # Without `NULLS LAST` the primary key can give the order by its first column, and a page then reads few rows.
+    nulls = sql.SQL("" if shape.order_by in table.key else " NULLS LAST")
+    return sql.SQL("{} {}{}, {}").format(_column(table, shape.order_by), direction, nulls, key)
 
 
 def _range(table: StateTable, shape: Shape) -> sql.Composed:
@@ -283,12 +285,12 @@ def _reaches_by_row(table: StateTable, shape: Shape) -> bool:
     return shape.past and shape.order_by is not None and not table.spec.changelog
 
 
-def _measure(table: StateTable, name: str) -> sql.Composed:
-    return finished(name, table.spec.measures[name], "v")
+def _column(table: StateTable, name: str) -> sql.Composable:
+    return sql.Identifier("v", name) if name in table.key else finished(name, table.spec.measures[name], "v")
 
 
-def _type(table: StateTable, measure: str) -> sql.SQL:
-    return sql.SQL(type_of(table.spec.measures[measure].result_type).name)
+def _type(table: StateTable, column: str) -> sql.SQL:
+    return sql.SQL(type_of(comparable(table.spec)[column]).name)
 
 
 def _compared(table: StateTable, names: list[str], operator: LiteralString, row: str = "t") -> sql.Composed:

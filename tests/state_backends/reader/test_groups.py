@@ -75,6 +75,7 @@ def test_groups_are_ordered_by_their_own_values_and_limited(twins, place):
     assert groups(reader, ["day"], order_by="n") == [(9, 1, 0), (2, 1, 1), (1, 3, 13)]
     # No mean of nothing: last, whatever the direction.
     assert groups(reader, ["page"], order_by="mean", descending=True)[-1] == ("d", 1, 0)
+    assert groups(reader, ["day"], order_by="day", descending=True, limit=2) == [(9, 1, 0), (2, 1, 1)]
     some = reader.groups(["page"], limit=2)
     assert ([each["key"] for each in some.parsed()], some.complete) == ([["a"], ["b"]], False)
     assert reader.groups(["page"], limit=4).complete
@@ -151,6 +152,8 @@ def test_what_cannot_be_grouped_is_named(twins, place):
         reader.groups([])
     with pytest.raises(SpecError, match="no measure 'x'"):
         reader.groups(["page"], order_by="x")
+    with pytest.raises(SpecError, match="groups by page cannot be ordered by 'day'"):
+        reader.groups(["page"], order_by="day")
     with pytest.raises(FilterError):
         reader.groups(["page"], where=[Filter("x", "=", 1)])
     documents = twins(StateSpec("documents", key={"page": "text"}, value="jsonb"))

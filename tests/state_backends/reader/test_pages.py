@@ -54,6 +54,7 @@ BOTH = pytest.mark.parametrize("place", [0, 1], ids=["table", "redis"])
 few = examples(5)
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 PAIRS = StateSpec("pairs", key={"a": "text", "b": "bigint"}, measures={"n": Count(), "top": Max("x")})
+VISITED = StateSpec("visited", key={"page": "text", "hour": "timestamptz"}, measures={"n": Count()})
 PRICED = replace(PAIRS, measures={**PAIRS.measures, "cost": Sum("cost", type="numeric")})
 
 
@@ -174,6 +175,30 @@ def test_pages_by_a_measure_are_the_whole_in_its_order_nulls_last(twins, kind, d
         shown = [entry["key"][0] for entry in pages(reader, order_by="x", descending=descending, limit=limit)]
 
         assert shown == expected
+
+
+@BOTH
+@pytest.mark.parametrize("declared", [{}, {"changelog": True}], ids=["now", "as of a batch"])
+def test_pages_by_a_key_column_are_the_whole_in_its_order(twins, place, declared):
+    feed = twins(VISITED, **declared)
+    hours = [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in range(3)]
+    keys = [(page, hour) for page in ("a", "b") for hour in hours]
+    feed.commit(*rows(VISITED, keys))
+    reader, at_txid = feed.readers()[place], 1 if declared else None
+
+    found = {
+        (column, descending): [
+            (entry["key"][0], datetime.fromisoformat(entry["key"][1]))
+            for entry in pages(reader, order_by=column, descending=descending, limit=2, at_txid=at_txid)
+        ]
+        for column in VISITED.key
+        for descending in (True, False)
+    }
+
+    assert found["hour", True] == sorted(keys, key=lambda key: (-key[1].timestamp(), key[0]))
+    assert found["hour", False] == sorted(keys, key=lambda key: (key[1], key[0]))
+    assert found["page", True] == sorted(keys, key=lambda key: key[0], reverse=True)
+    assert found["page", False] == keys
 
 
 def rank(value):
@@ -504,7 +529,8 @@ class TestCost:
         """Return how many rows of the state's tables a page of ten has read."""
         bounds = check_range(spec, question.get("prefix"), question.get("start"), None)
         place, table = check_after(spec, None, question.get("after")), StateTable(spec)
-        shape = shape_of(["n"], bounds, None, False, place, past=at is not None)
+        order_by = question.get("order_by")
+        shape = shape_of(["n"], bounds, order_by, order_by is not None, place, past=at is not None)
         parameters = [*page_parameters(table, shape, bounds, place, 10), spec.name]
         explain = b"EXPLAIN (ANALYZE, FORMAT JSON) " + page_sql(table, shape).as_bytes()
         ((((plan),),),) = conn.execute(explain, parameters if at is None else [at, *parameters]).fetchall()
@@ -524,6 +550,8 @@ class TestCost:
 
         # A hop to each key and one to its version, where there is a changelog; one row beyond, per partition.
         assert max(read) <= 24
+        # Newest first: the 100 rows with the last value of the first column, and one beyond, per partition.
+        assert self.read_by(conn, spec, None, order_by="a") <= 110
 
 
 def scans(plan, table):
