@@ -19,8 +19,10 @@ MOST_KEYS = 100
 
 def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefix: Sequence[Any]) -> Snippets:
     """Return the programs that list the entries of a page, from the first page on. prefix: its parts as in JSON."""
-    where, order = [query.where] if query.where else [], query.order
-    wanted = Wanted(order, where, query.as_of, limit=PAGE_ENTRIES, prefix=prefix, search=query.q)
+    where, measures = [query.where] if query.where else [], query.shown_measures(spec) if query.measures else ()
+    wanted = Wanted(
+        query.sorted, where, query.as_of, limit=PAGE_ENTRIES, prefix=prefix, search=query.q, measures=measures
+    )
     return snippets.entries(_server(request), spec, wanted)
 
 
@@ -32,7 +34,7 @@ def of_exploration(
     prefix: its parts as in JSON.
     """
     measures = question.shown_measures(spec) if question.measures else ()
-    wanted = Wanted(question.order, question.where, at_txid, limit=question.limit, prefix=prefix, measures=measures)
+    wanted = Wanted(question.sorted, question.where, at_txid, limit=question.limit, prefix=prefix, measures=measures)
     if question.group:
         return snippets.groups(_server(request), spec, question.group, wanted)
     return snippets.entries(_server(request), spec, wanted)

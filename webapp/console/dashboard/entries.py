@@ -5,7 +5,6 @@ browser's Back button and the first page. Invalid parts of a query string are ig
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isfinite
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.http import QueryDict
 
 from tidegauge.state_backends import Snapshot, StateSpec
 from tidegauge.state_backends.errors import (
@@ -27,10 +27,13 @@ from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.types import type_of
-from tidegauge.webapp.console.dashboard.ordered_query import OrderedQuery, as_list, clean
+from tidegauge.webapp.console.dashboard.ordered_query import OrderedQuery, as_list, clean, named
 from tidegauge.webapp.console.dashboard.pasted import whole_number
 
 PAGE_ENTRIES = 25
+# Measures that a table of entries shows if none are chosen: more are not seen without scrolling.
+MOST_COLUMNS = 7
+TIMES = ("timestamptz", "date")
 TOP_KEYS = 10
 FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
 
@@ -42,10 +45,11 @@ REFUSED = (KeyShapeError, FilterError, OutOfReachError, NotCommittedError, Range
 class EntriesQuery(OrderedQuery):
     """The query string of the page.
 
-    q: start of a key part. prefix: leading key parts, as typed. where: a condition, as typed. order: a measure, with
-    `-` for descending; empty for key order. by: the measure of the top keys; empty for the first one. as_of: a batch,
-    None for the latest. after: last entry of the page before, as JSON; empty for the first page. n: number of entries
-    on earlier pages.
+    q: start of a key part. prefix: leading key parts, as typed. where: a condition, as typed. order: a measure or key
+    column, with `-` for descending; empty for the newest first, or in key order if `newest` is empty. by: the measure
+    of the top keys; empty for the first one. measures: those shown; empty for the first ones. as_of: a batch, None for
+    the latest. after: last entry of the page before, as JSON; empty for the first page. n: number of entries on earlier
+    pages.
     """
 
     q: str = ""
@@ -53,26 +57,37 @@ class EntriesQuery(OrderedQuery):
     where: str = ""
     order: str = ""
     by: str = ""
+    measures: tuple[str, ...] = ()
     as_of: int | None = None
     after: str = ""
     n: int = 0
+    newest: str = ""
 
     @classmethod
-    def parse(cls, asked: Mapping[str, str], spec: StateSpec) -> "EntriesQuery":
+    def parse(cls, asked: QueryDict, spec: StateSpec) -> "EntriesQuery":
         """Read a query string; invalid parts are left out."""
-        numbers = number_measures(spec)
+        numbers, times = number_measures(spec), time_columns(spec)
         order, by = asked.get("order", ""), asked.get("by", "")
+        chosen = named(list(spec.measures), asked.getlist("measures"))
         after = asked.get("after", "") if as_list(asked.get("after", "")) is not None else ""
         return cls(
             q=clean(asked.get("q", "")),
             prefix=clean(asked.get("prefix", "")),
             where=clean(asked.get("where", "")),
-            order=order if order.removeprefix("-") in numbers else "",
+            order=order if order.removeprefix("-") in [*numbers, *times] else "",
             by=by if by in numbers else "",
+            measures=() if chosen == tuple(spec.measures)[:MOST_COLUMNS] else chosen,
             as_of=whole_number(asked.get("as_of", "")),
             after=after,
             n=whole_number(asked.get("n", "")) or 0 if after else 0,
+            newest=next(iter(times), ""),
         )
+
+    def shown_measures(self, spec: StateSpec) -> list[str]:
+        """Return the measures of the table's columns; the one that it is sorted by is always included."""
+        chosen = list(self.measures or list(spec.measures)[:MOST_COLUMNS]) or ["value"]
+        is_included = self.order_by is None or self.order_by in chosen or self.order_by in spec.key
+        return chosen if is_included else [*chosen, self.order_by or ""]
 
     @property
     def is_search(self) -> bool:
@@ -90,7 +105,9 @@ class EntriesQuery(OrderedQuery):
 
     def address(self, **changes: Any) -> str:
         """Return the query string of this query with some parts changed."""
-        parts = {name: part for name, part in asdict(replace(self, **changes)).items() if part not in ("", None, 0)}
+        changed = replace(self, **changes)
+        every = asdict(changed) | {"newest": "", "measures": ",".join(changed.measures)}
+        parts = {name: part for name, part in every.items() if part not in ("", None, 0)}
         # Added again, because a 0 is left out above for `n`, but batch 0 is not the latest batch.
         if self.as_of == 0 and "as_of" not in changes:
             parts["as_of"] = 0
@@ -156,6 +173,11 @@ class EntriesPage:
         return self.query.n + len(self.entries)
 
 
+def time_columns(spec: StateSpec) -> list[str]:
+    """Return the key columns that are times."""
+    return [name for name, sql_type in spec.key.items() if sql_type in TIMES]
+
+
 def number_measures(spec: StateSpec) -> list[str]:
     return [name for name, aggregator in spec.measures.items() if type_of(aggregator.result_type).is_number]
 
@@ -172,11 +194,12 @@ def entries_page(reader: Reader, query: EntriesQuery, prefix: Key) -> EntriesPag
         # One more than is shown, to know whether there is a next page.
         limit=PAGE_ENTRIES + 1,
         most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
+        measures=query.shown_measures(reader.spec),
         at_txid=query.as_of,
     )
     found = snapshot.parsed()
     shown = [_with_cells(reader.spec, entry) for entry in found[:PAGE_ENTRIES]]
-    following = _following(query, snapshot, len(found))
+    following = _following(reader.spec, query, snapshot, len(found))
     return EntriesPage(query, _columns(reader.spec, query), shown, following, snapshot.complete, snapshot.txid)
 
 
@@ -217,12 +240,12 @@ def cells(spec: StateSpec, value: Any) -> list[tuple[str, Any]]:
     return list(value.items()) if spec.measures else [("value", value)]
 
 
-def _following(query: EntriesQuery, page: Snapshot, found: int) -> str:
-    after = end_of_page(page, PAGE_ENTRIES, query.order_by)
+def _following(spec: StateSpec, query: EntriesQuery, page: Snapshot, found: int) -> str:
+    after = end_of_page(spec, page, PAGE_ENTRIES, query.order_by)
     return query.address(after=after, n=query.n + min(found, PAGE_ENTRIES)) if after else ""
 
 
-def end_of_page(page: Snapshot, shown: int, order_by: str | None) -> str:
+def end_of_page(spec: StateSpec, page: Snapshot, shown: int, order_by: str | None) -> str:
     """Return the position after the entries shown, as JSON for `Reader.page`; empty if there are no more entries.
 
     page: read with a limit of one more entry than is shown.
@@ -233,14 +256,17 @@ def end_of_page(page: Snapshot, shown: int, order_by: str | None) -> str:
         # There may still be more, because the reader looks at a limited number of rows for a page.
         return "" if page.after is None else json.dumps(page.after)
     last = found[shown - 1]
-    return json.dumps([last["value"][order_by], last["key"]] if order_by else last["key"])
+    if order_by is None:
+        return json.dumps(last["key"])
+    named = dict(zip(spec.key, last["key"], strict=True)) if order_by in spec.key else last["value"]
+    return json.dumps([named[order_by], last["key"]])
 
 
 def _columns(spec: StateSpec, query: EntriesQuery) -> list[Column]:
     sortable = number_measures(spec)
     return [
         Column(name, _direction(name, query), query.sorted_by(name) if name in sortable else "")
-        for name in (spec.measures or ["value"])
+        for name in query.shown_measures(spec)
     ]
 
 

@@ -24,5 +24,5 @@ def following(response) -> str | None:
 
 def keys(response) -> list[str]:
     """The keys of the table of entries, as JSON."""
-    table = response.content.decode().partition('<table class="stack entries sortable">')[2].partition("</table>")[0]
+    table = response.content.decode().partition('<table class="explored entries">')[2].partition("</table>")[0]
     return [unquote(key) for key in re.findall(r'id="entry-([^"]*)"', table)]

@@ -70,7 +70,7 @@ def test_a_commit_shows_without_moving_the_reader(flights, page):
 
     flights.commit({("EWR", "C07"): 5_000})
 
-    row = page.get_by_role("row", name="EWR C07")
+    row = page.get_by_role("row", name="EWR · C07")
     expect(row).to_contain_text("5,093")
     assert page.evaluate("scrollY") == 300
     assert page.evaluate("document.activeElement.id") == "q"
@@ -99,7 +99,7 @@ def test_sorting_survives_commits_and_back_undoes_it(flights, page):
 
     expect(page.locator(".entries tbody tr").first).to_contain_text("9,071")
     page.go_back()
-    expect(page.locator("[aria-sort=ascending]")).to_have_text("origin, carrier")
+    expect(page.locator("[aria-sort=ascending]")).to_have_text("origin · carrier")
 
 
 def test_a_driver_that_dies_is_reported_at_once(flights, page):
@@ -294,7 +294,7 @@ def test_pasted_text_survives_a_commit(flights, page):
 
     flights.commit({("EWR", "C07"): 5_000})
 
-    expect(page.get_by_role("row", name="EWR C07")).to_contain_text("5,093")
+    expect(page.get_by_role("row", name="EWR · C07")).to_contain_text("5,093")
     expect(page.get_by_label("One key per line")).to_have_value("EWR,C07")
 
 
@@ -347,7 +347,7 @@ def test_a_table_follows_while_the_reader_scrolls_it_by_keyboard(flights, page):
 
     flights.commit({("EWR", "C07"): 5_000})
 
-    expect(page.get_by_role("row", name="EWR C07")).to_contain_text("5,093")
+    expect(page.get_by_role("row", name="EWR · C07")).to_contain_text("5,093")
     assert page.evaluate("document.activeElement.matches('.panel.scroll')")
 
 
@@ -367,7 +367,7 @@ def test_a_program_that_was_unfolded_stays_so(flights, page):
 
     flights.commit({("EWR", "C07"): 5_000})
 
-    expect(page.get_by_role("row", name="EWR C07").first).to_contain_text("5,093")
+    expect(page.get_by_role("row", name="EWR · C07").first).to_contain_text("5,093")
     expect(page.get_by_label("JavaScript", exact=True)).to_be_visible()
 
 

@@ -159,7 +159,7 @@ def test_a_group_leads_to_its_keys(filled, reader):
 def test_a_state_of_time_is_grouped_by_it(filled, reader):
     page = reader.get("/states/flights_by_hour/explore", {"group": "hour"})
 
-    assert "2013-01-01 10:00Z 2 2 2013-01-01 11:00Z 1 1" in text(page)
+    assert "2013-01-01 11:00Z 1 1 2013-01-01 10:00Z 2 2" in text(page)
 
 
 class TestByTime:

@@ -268,7 +268,7 @@ class TestStatePage:
         page = text(reader.get("/states/flights_by_carrier/?as_of=1&q=C00"))
 
         assert "As of batch 1. Values, top keys and entries are those of that batch" in page
-        assert "EWR C00 100 12.50 140 1 " in page
+        assert "EWR · C00 100 12.50 140 1 " in page
         assert "EWR · C00 100" in page
 
     def test_a_batch_that_is_not_available_is_explained(self, filled, reader):
@@ -331,10 +331,10 @@ class TestStatePage:
         page = reader.get("/states/flights_by_carrier/?q=C00")
 
         assert keys(page) == ['["EWR", "C00"]', '["JFK", "C00"]']
-        assert "EWR C00 1,100 12.50 1,040 2 " in text(page)
+        assert "EWR · C00 1,100 12.50 1,040 2 " in text(page)
 
     def test_a_time_in_a_key_is_written_as_in_lookups(self, filled, reader):
-        assert "2013-01-01 10:00Z EWR 1 " in text(reader.get("/states/flights_by_hour/"))
+        assert "2013-01-01 10:00Z · EWR 1 " in text(reader.get("/states/flights_by_hour/"))
 
     def test_a_global_aggregate_is_shown_as_figures(self, filled, reader):
         page = text(reader.get("/states/totals/"))

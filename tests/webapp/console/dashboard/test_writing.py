@@ -1,6 +1,8 @@
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
 
 import pytest
+from django.http import QueryDict
 
 from tests.webapp.flights import BY_CARRIER
 from tidegauge.webapp.catalog.batches import BatchSummary
@@ -64,6 +66,10 @@ def test_a_long_json_value_is_cut():
     assert dashboard.cell({"words": ["x" * 500]}).endswith("x…")
 
 
+def parsed(asked):
+    return EntriesQuery.parse(QueryDict(urlencode(asked)), BY_CARRIER)
+
+
 class TestEntriesQuery:
     def test_an_address_keeps_the_rest_of_the_query(self):
         asked = {
@@ -74,25 +80,25 @@ class TestEntriesQuery:
             "n": "25",
             "as_of": "0",
         }
-        query = EntriesQuery.parse(asked | {"by": "max_delay"}, BY_CARRIER)
+        query = parsed(asked | {"by": "max_delay"})
 
         assert query.first_page == "?q=J+K&prefix=JFK&order=-flights&by=max_delay&as_of=0"
         assert query.address(by="flights").startswith("?q=J+K&prefix=JFK&order=-flights&by=flights&after=%5B5%2C")
         assert query.now == "?q=J+K&prefix=JFK&order=-flights&by=max_delay"
 
     def test_a_second_click_reverses_the_order_and_returns_to_the_first_page(self):
-        query = EntriesQuery.parse({"order": "-flights", "after": '[5, ["JFK", "AA"]]', "n": "25"}, BY_CARRIER)
+        query = parsed({"order": "-flights", "after": '[5, ["JFK", "AA"]]', "n": "25"})
 
         assert query.sorted_by("max_delay") == "?order=-max_delay"
         assert query.sorted_by("flights") == "?order=flights"
 
     def test_a_position_that_is_not_a_list_is_the_first_page(self):
-        query = EntriesQuery.parse({"after": '{"a": 1}', "n": "25"}, BY_CARRIER)
+        query = parsed({"after": '{"a": 1}', "n": "25"})
 
         assert (query.position, query.n) == (None, 0)
 
     def test_a_download_has_the_range_and_the_batch_but_no_page(self):
-        query = EntriesQuery.parse({"q": "A", "prefix": "JFK", "as_of": "3", "after": '["JFK", "AA"]'}, BY_CARRIER)
+        query = parsed({"q": "A", "prefix": "JFK", "as_of": "3", "after": '["JFK", "AA"]'})
 
         assert query.export(("JFK",))[0] == ("CSV", "export?format=csv&prefix=%5B%22JFK%22%5D&at_txid=3")
 

@@ -1,18 +1,21 @@
 """Charts of a state with a time in its key: the entries that match a question, folded by this time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
+from urllib.parse import urlencode
 
 from tidegauge.state_backends import Snapshot, StateSpec
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.api.groups import most_folded
-from tidegauge.webapp.console.dashboard.entries import is_number
+from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.console.dashboard.entries import is_number, time_columns
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
-from tidegauge.webapp.console.dashboard.explorer.question import Question
+from tidegauge.webapp.console.dashboard.explorer.question import ROWS, Question
 from tidegauge.webapp.console.dashboard.time_charts import MOST_LINES, Chart
 
 MOST_CHARTS = 4
@@ -23,8 +26,21 @@ AGAIN_SECONDS = 10
 
 def time_part(spec: StateSpec, question: Question) -> str:
     """Return the key column of the time axis; empty if there is none, or if the question groups by others."""
-    times = [name for name, sql_type in spec.key.items() if sql_type == "timestamptz"]
+    times = time_columns(spec)
     return times[0] if times and spec.measures and question.group in ((), (times[0],)) else ""
+
+
+def drawn_as_of(pipeline: PipelineStatus, at_txid: int | None) -> str:
+    """Return a value that changes when the charts have to be drawn again: after commits, though not after each."""
+    at = pipeline.committed_time if at_txid is None else None
+    return str(int(at.timestamp()) // AGAIN_SECONDS if at else 0)
+
+
+def series_query(question: Question, drawn: str, at_txid: int | None) -> str:
+    """Return the query string that reads the series of the charts."""
+    moment = "" if at_txid is None else str(at_txid)
+    asked = replace(question, order="", limit=ROWS[0], after="", n=0, view="", as_of=moment)
+    return urlencode(asked.parameters | {"since": drawn}, doseq=True)
 
 
 def charts(spec: StateSpec, question: Question) -> list[Chart]:
@@ -69,7 +85,8 @@ def series_of(spec: StateSpec, question: Question, snapshot: Snapshot) -> dict[s
 
 
 def _time(group: dict[str, Any]) -> datetime:
-    return datetime.fromisoformat(group["key"][0])
+    at = datetime.fromisoformat(group["key"][0])
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _columns(spec: StateSpec, question: Question) -> list[Column]:

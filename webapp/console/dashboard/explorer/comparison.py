@@ -17,8 +17,7 @@ from tidegauge.webapp.api.series import series_of
 from tidegauge.webapp.catalog.series import TimeRange
 from tidegauge.webapp.console.dashboard.entries import is_number
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
-from tidegauge.webapp.console.dashboard.explorer.question import some_of
-from tidegauge.webapp.console.dashboard.ordered_query import clean
+from tidegauge.webapp.console.dashboard.ordered_query import clean, some_of
 from tidegauge.webapp.console.dashboard.pasted import pasted_keys
 from tidegauge.webapp.console.dashboard.time_charts import MOST_LINES, Chart
 

@@ -14,7 +14,8 @@ from django.http import QueryDict
 from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.reader.bounds import orderable
 from tidegauge.state_backends.reader.filters import Filter
-from tidegauge.webapp.console.dashboard.ordered_query import OrderedQuery, as_list, clean
+from tidegauge.webapp.console.dashboard.entries import time_columns
+from tidegauge.webapp.console.dashboard.ordered_query import OrderedQuery, as_list, clean, some_of
 from tidegauge.webapp.console.dashboard.pasted import whole_number
 
 ROWS = (25, 100, 1_000)
@@ -25,10 +26,9 @@ MOST_CONDITIONS = 10
 class Question(OrderedQuery):
     """prefix: leading key parts, as typed. where: conditions, as typed. group: key columns to fold by; empty for none.
 
-    measures: those shown; empty for all. order: a measure, `-` before it for descending; empty for key order. limit:
-    rows of a page, one of ROWS. as_of: a batch or a time, as typed; empty for the latest batch. after: last entry of
-    the page before, as JSON; empty for the first page. n: number of entries on earlier pages. view: the id of the saved
-    view that was opened; empty for none.
+    measures: those shown; empty for all. limit: rows of a page, one of ROWS. as_of: a batch or a time, as typed; empty
+    for the latest batch. n: number of entries on earlier pages. view: the id of the saved view that was opened; empty
+    for none.
     """
 
     prefix: str = ""
@@ -41,22 +41,26 @@ class Question(OrderedQuery):
     after: str = ""
     n: int = 0
     view: str = ""
+    newest: str = ""
 
     @classmethod
     def parse(cls, asked: QueryDict, spec: StateSpec) -> Self:
         after = asked.get("after", "") if as_list(asked.get("after", "")) is not None else ""
         order, limit = asked.get("order", ""), whole_number(asked.get("limit", ""))
+        group = tuple(column for column in spec.key if column in asked.getlist("group") and spec.measures)
+        times = [name for name in time_columns(spec) if name in (group or spec.key)]
         return cls(
             prefix=clean(asked.get("prefix", "")),
             where=tuple(filter(None, map(clean, asked.getlist("where"))))[:MOST_CONDITIONS],
-            group=tuple(column for column in spec.key if column in asked.getlist("group") and spec.measures),
+            group=group,
             measures=some_of(list(spec.measures), asked.getlist("measures")),
-            order=order if order.removeprefix("-") in orderable(spec) else "",
+            order=order if order.removeprefix("-") in [*orderable(spec), *times] else "",
             limit=limit if limit in ROWS else ROWS[0],
             as_of=clean(asked.get("as_of", "")),
             after=after,
             n=whole_number(asked.get("n", "")) or 0 if after else 0,
             view=clean(asked.get("view", "")),
+            newest=next(iter(times), ""),
         )
 
     @property
@@ -72,7 +76,7 @@ class Question(OrderedQuery):
     def shown_measures(self, spec: StateSpec) -> list[str]:
         """Return the measures of the table's columns; the one that the table is sorted by is always included."""
         chosen = list(self.measures) or list(spec.measures) or ["value"]
-        return chosen if self.order_by in (None, *chosen) else [*chosen, self.order_by or ""]
+        return chosen if self.order_by in (None, *chosen, *spec.key) else [*chosen, self.order_by or ""]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -94,13 +98,6 @@ class Question(OrderedQuery):
     @property
     def now(self) -> str:
         return self.address(as_of="", after="", n=0)
-
-
-def some_of(names: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that are asked for, in one value or several, separated by commas; empty if all of them are."""
-    wanted = {name for text in asked for name in text.split(",")}
-    chosen = tuple(name for name in names if name in wanted)
-    return () if len(chosen) == len(names) else chosen
 
 
 def _as_text(part: Any) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 
 from tidegauge.state_backends import StateSpec
-from tidegauge.state_backends.reader.bounds import orderable
+from tidegauge.state_backends.reader.bounds import comparable
 from tidegauge.state_backends.reader.filters import check_where
 from tidegauge.webapp.accounts.permissions import OutsideError, key_scope
 from tidegauge.webapp.catalog.queries import PipelineStatus
@@ -116,7 +116,7 @@ def gone_columns(question: Mapping[str, Any], spec: StateSpec) -> list[str]:
     named: list[tuple[str, Collection[str]]] = [
         *((name, spec.measures) for name in str(question.get("measures", "")).split(",")),
         *((name, spec.key) for name in question.get("group", [])),
-        (str(question.get("order", "")).removeprefix("-"), orderable(spec)),
+        (str(question.get("order", "")).removeprefix("-"), comparable(spec)),
     ]
     return list(dict.fromkeys(name for name, columns in named if name and name not in columns))
 

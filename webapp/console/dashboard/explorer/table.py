@@ -78,7 +78,7 @@ def entries_table(reader: Reader, question: Question, prefix: Key, at_txid: int 
         at_txid=at_txid,
     )
     shown, found = columns(spec, measures), snapshot.parsed()[: question.limit]
-    after = end_of_page(snapshot, question.limit, question.order_by)
+    after = end_of_page(spec, snapshot, question.limit, question.order_by)
     return Table(
         headings(question, shown, list(orderable(spec))),
         [Row(entry["key"], cells(shown, entry["value"])) for entry in found],

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.template import Context
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from tidegauge.webapp.accounts.permissions import key_scope
 from tidegauge.webapp.catalog import verdicts
@@ -32,6 +32,8 @@ for writer in (number, rate, share, size, duration):
 register.filter("retention", time_to_live)
 
 MAX_CHARACTERS = 160
+# Characters of a part of a key that may be too wide for its column.
+LONG_PART = 24
 
 # Replaced by another range: the former one, the version that the page shows, and the position among older versions.
 NOT_KEPT = ("range", "from", "to", "v", "before")
@@ -209,6 +211,16 @@ def part(value: Any, sql_type: str = "") -> str | SafeString:
     if value == "":
         return format_html('<span class="muted">{}</span>', "empty")
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@register.filter
+def key_parts(key: list[Any], columns: dict[str, str]) -> SafeString:
+    """A key in one line, whose long parts are cut off by the style sheet; `all` for the key of a global state."""
+    parts = (
+        (format_html('<bdi title="{}">{}</bdi>', value, shown) if len(str(value)) > LONG_PART else shown,)
+        for value, shown in ((value, part(value, sql_type)) for _, value, sql_type in typed(key, columns))
+    )
+    return format_html_join(mark_safe("<i> · </i>"), "{}", parts) or SafeString("all")
 
 
 @register.filter

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
@@ -68,7 +67,7 @@ def explore(request, pipeline, version, name):
         ),
         "question": question,
         "conditions": [*question.where, ""],
-        "choices": _choices(reader.spec),
+        "choices": _choices(reader.spec, question.newest),
         # Also for a question without charts, because the next one comes without loading the page again.
         "has_charts": bool(by_time.time_part(reader.spec, Question())),
     }
@@ -80,7 +79,7 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
     at_txid = batch_of(question.as_of, pipeline)
     prefix = key_scope(request).check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
     part, charts = by_time.time_part(reader.spec, question), by_time.charts(reader.spec, question)
-    drawn, answer = _drawn(pipeline, at_txid), None
+    drawn, answer = by_time.drawn_as_of(pipeline, at_txid), None
     if question.group:
         # Read once for both, because the groups of the table are also the points of the charts.
         has_answer = bool(part and charts) and request.GET.get("drawn") != drawn
@@ -97,23 +96,10 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
         "by_time": part,
         "charts": charts,
         "drawn": drawn,
-        "series_query": _series_query(question, drawn, at_txid),
+        "series_query": by_time.series_query(question, drawn, at_txid),
         "series_answer": answer and json.dumps(answer, cls=DjangoJSONEncoder),
         "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, at_txid),
     }
-
-
-def _drawn(pipeline: PipelineStatus, at_txid: int | None) -> str:
-    """Return a value that changes when the charts have to be drawn again: after commits, though not after each."""
-    at = pipeline.committed_time if at_txid is None else None
-    return str(int(at.timestamp()) // by_time.AGAIN_SECONDS if at else 0)
-
-
-def _series_query(question: Question, drawn: str, at_txid: int | None) -> str:
-    """Return the query string that reads the series of the charts."""
-    moment = "" if at_txid is None else str(at_txid)
-    asked = replace(question, order="", limit=ROWS[0], after="", n=0, view="", as_of=moment)
-    return urlencode(asked.parameters | {"since": drawn}, doseq=True)
 
 
 def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, Any]]) -> View:
@@ -204,9 +190,9 @@ def compare_series(request, scope, reader):
     return series_together(reader, comparison, span) | range_document(span)
 
 
-def _choices(spec: StateSpec) -> dict[str, Any]:
-    """Return the choices that the form offers."""
-    orders = [("", "key order")]
+def _choices(spec: StateSpec, newest: str = "") -> dict[str, Any]:
+    """Return the choices that the form offers. newest: the column of the default order, if that is a time."""
+    orders = [("", "newest first"), (newest, "oldest first")] if newest else [("", "key order")]
     for name in orderable(spec):
         orders += [(f"-{name}", f"{name}, largest first"), (name, f"{name}, smallest first")]
     return {"orders": orders, "rows": ROWS, "measures": list(spec.measures), "example": next(iter(orderable(spec)), "")}

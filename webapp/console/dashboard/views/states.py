@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,13 +23,17 @@ from tidegauge.state_backends.errors import (
     UnknownStateError,
 )
 from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.snippets import Snippets
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.dashboard import api_panel, entries
 from tidegauge.webapp.console.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
+from tidegauge.webapp.console.dashboard.explorer import by_time
+from tidegauge.webapp.console.dashboard.explorer.question import Question
 from tidegauge.webapp.console.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key
 from tidegauge.webapp.console.dashboard.lineage import lineage
 from tidegauge.webapp.console.dashboard.pasted import pasted_prefix, whole_number
@@ -38,7 +43,7 @@ from tidegauge.webapp.console.dashboard.views.live import page, signed_in, state
 # Characters. Proxies accept request lines of at least 8 KiB.
 MAX_ADDRESS = 4_000
 
-QUERY_PARTS = ("q", "prefix", "where", "order", "by", "as_of", "after", "n")
+QUERY_PARTS = ("q", "prefix", "where", "order", "by", "measures", "as_of", "after", "n")
 
 # The values may be unavailable while the catalog is available, or change faster than a long read can follow.
 UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
@@ -47,11 +52,12 @@ UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
 @state_page
 def state(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
+    query, busy = EntriesQuery.parse(request.GET, reader.spec), None
     asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
-    query, busy = EntriesQuery.parse(asked, reader.spec), None
+    asked |= {"measures": ",".join(query.measures)} if query.measures else {}
     try:
         with SEARCHES.held(client_of(request)) if query.is_search else nullcontext():
-            values = _values(reader, query, key_scope(request))
+            values = _values(reader, query, key_scope(request), pipeline)
     except (TooManyAtOnceError, BusyError) as error:
         version, values, busy = "", {"query": query, "refusal": str(error), "example": []}, error
     except UNAVAILABLE:
@@ -62,6 +68,8 @@ def state(request, pipeline, version, name):
         "state": of_request(request).state(name),
         "lineage": lineage(request, state=name),
         "is_json": not reader.spec.measures,
+        "choices": {"measures": list(reader.spec.measures)} if reader.spec.key else {},
+        "has_charts": bool(by_time.time_part(reader.spec, Question())),
         "snippets": _snippets(request, reader.spec, values),
     }
     return page(request, "dashboard/state.html", version, shown | values, asked, busy=busy)
@@ -75,43 +83,66 @@ def _snippets(request: HttpRequest, spec: StateSpec, values: dict[str, Any]) -> 
     return api_panel.of_keys(request, spec, [values["example"]] if values["example"] else [])
 
 
-def _values(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, Any]:
+def _values(reader: Reader, query: EntriesQuery, scope: KeyScope, pipeline: PipelineStatus) -> dict[str, Any]:
     common = {"query": query, "example": _placeholders(reader.spec)}
     try:
-        return common | (_entries(reader, query, scope) if reader.spec.key else _only_value(reader, query))
+        if not reader.spec.key:
+            return common | {"figures": entries.global_value(reader, query.as_of)}
+        prefix = scope.check_prefix(reader.spec, pasted_prefix(query.prefix, reader.spec))
+        shown = _entries(reader, query, prefix)
+        return common | shown | (_by_time(reader.spec, query, pipeline) or _top_keys(reader, query, prefix))
     except (*REFUSED, OutsideError) as error:
         return common | {"refusal": str(error)}
 
 
-def _entries(reader: Reader, query: EntriesQuery, scope: KeyScope) -> dict[str, Any]:
-    measures = number_measures(reader.spec)
-    measure = query.by or next(iter(measures), "")
-    prefix = scope.check_prefix(reader.spec, pasted_prefix(query.prefix, reader.spec))
-    found = entries.entries_page(reader, query, prefix)
-    not_ranked = ""
+def _entries(reader: Reader, query: EntriesQuery, prefix: Key) -> dict[str, Any]:
     try:
-        top_keys = entries.top_keys(reader, query, prefix, measure) if measure else []
-    except RangeTooLargeError as error:
-        top_keys, not_ranked = [], str(error)
-    keys = [bar.key for bar in top_keys] + [entry["key"] for entry in found.entries]
+        found = entries.entries_page(reader, query, prefix)
+    except RangeTooLargeError:
+        if query.order:
+            raise
+        # So many keys cannot be sorted by their time.
+        query = replace(query, newest="")
+        found = entries.entries_page(reader, query, prefix)
     return {
+        "query": query,
         "entries": found,
-        "measures": measures,
-        "measure": measure,
-        "top_keys": top_keys,
-        "not_ranked": not_ranked,
+        "columns": query.shown_measures(reader.spec),
+        "measure": next(iter(number_measures(reader.spec)), ""),
         "exports": query.export(prefix),
         "prefix": json.loads(json.dumps(list(prefix), default=str)),
-        "example": keys[0] if keys else _placeholders(reader.spec),
+        "example": found.entries[0]["key"] if found.entries else _placeholders(reader.spec),
     }
+
+
+def _by_time(spec: StateSpec, query: EntriesQuery, pipeline: PipelineStatus) -> dict[str, Any]:
+    """Return the charts of a state with a time in its key; empty without them."""
+    where = (query.where,) if query.where else ()
+    question = Question(prefix=query.prefix, where=where, measures=query.measures or tuple(query.shown_measures(spec)))
+    charts = by_time.charts(spec, question) if by_time.time_part(spec, question) else []
+    drawn = by_time.drawn_as_of(pipeline, query.as_of)
+    if not charts:
+        return {}
+    shown_query = by_time.series_query(question, drawn, query.as_of)
+    return {"by_time": by_time.time_part(spec, question), "charts": charts, "series_query": shown_query}
+
+
+def _top_keys(reader: Reader, query: EntriesQuery, prefix: Key) -> dict[str, Any]:
+    """Return the keys with the largest numbers of one of the measures shown."""
+    measures = [name for name in query.shown_measures(reader.spec) if name in number_measures(reader.spec)]
+    measure = query.by or next(iter(measures), "")
+    if not measure:
+        return {}
+    try:
+        top_keys = entries.top_keys(reader, query, prefix, measure)
+    except RangeTooLargeError as error:
+        return {"not_ranked": str(error)}
+    shown = {"measures": measures, "measure": measure, "top_keys": top_keys}
+    return shown | ({"example": top_keys[0].key} if top_keys else {})
 
 
 def _placeholders(spec: StateSpec) -> list[str]:
     return [f"<{column}>" for column in spec.key]
-
-
-def _only_value(reader: Reader, query: EntriesQuery) -> dict[str, Any]:
-    return {"figures": entries.global_value(reader, query.as_of)}
 
 
 @state_page
