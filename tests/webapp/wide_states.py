@@ -76,6 +76,12 @@ class Visits:
         driver_status.report(self.conn, "visits", "running", progress={"pending": {"count": 0, "unit": "files"}})
         return batch
 
+    def report(self, waiting: int) -> None:
+        """Report how much input waits, since now."""
+        oldest = datetime.now(UTC).isoformat() if waiting else None
+        pending = {"count": waiting, "unit": "files", "oldest": oldest}
+        driver_status.report(self.conn, "visits", "running", progress={"pending": pending})
+
 
 def pages(visits: int = 10) -> list[dict[str, Any]]:
     """The first page has the most visits in the first country."""

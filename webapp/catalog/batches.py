@@ -43,7 +43,7 @@ class BatchSummary:
 
 @dataclass(frozen=True)
 class BatchRate:
-    """What is left of a batch in a sparkline."""
+    """What is left of a batch in a sparkline. rows_per_second: since the commit before, idle time included."""
 
     committed_at: datetime
     rows_per_second: float
@@ -120,10 +120,11 @@ ORDER BY b.pipeline, b.txid DESC
 
 RATES = """
 SELECT p.name AS pipeline, b.committed_at,
-       coalesce(b.rows_in / nullif(extract(epoch FROM b.committed_at - b.started_at), 0), 0)::float8 AS rows_per_second
+       coalesce(b.rows_in / nullif(extract(epoch FROM b.committed_at - b.since), 0), 0)::float8 AS rows_per_second
 FROM tidegauge.pipeline p
 CROSS JOIN LATERAL (
-    SELECT b.committed_at, b.started_at, b.rows_in FROM tidegauge.batch b
+    SELECT b.committed_at, b.rows_in, coalesce(lag(b.committed_at) OVER (ORDER BY b.txid), b.started_at) AS since
+    FROM tidegauge.batch b
     WHERE b.pipeline = p.name AND b.txid <= p.committed_txid ORDER BY b.txid DESC LIMIT %(limit)s
 ) b
 WHERE p.name = ANY(%(names)s) AND b.committed_at IS NOT NULL

@@ -138,16 +138,19 @@ WITH RECURSIVE ledger AS (
     FROM range r
 ), batch AS (
     SELECT b.committed_at, b.attempt, b.metrics, {_each("rows_in")}, {_each("dead_letters")}, {_each("late")},
-           {_each("dropped")}, b.rows_in AS own_rows,
+           {_each("dropped")},
            CASE WHEN s.stride = 1 THEN 1 ELSE b.txid - lag(b.txid) OVER (ORDER BY b.txid) END AS batches,
            extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
+           extract(epoch FROM b.committed_at - coalesce(
+               lag(b.committed_at) OVER (ORDER BY b.txid), CASE WHEN s.stride = 1 THEN b.started_at END
+           )) AS passed,
            extract(epoch FROM b.committed_at - before.batch_time)::float8 AS freshness
     FROM range r, sample s, generate_series(r.last_before / s.stride * s.stride, r.last, s.stride) picked (txid)
     JOIN tidegauge.batch b ON b.pipeline = %(name)s AND b.txid = picked.txid
     LEFT JOIN tidegauge.batch before ON before.pipeline = b.pipeline AND before.txid = b.txid - 1
 ), point AS (
     SELECT extract(epoch FROM max(b.committed_at))::float8 AS at, sum(b.batches)::bigint AS batches,
-           sum(b.rows_in)::bigint AS rows, (sum(b.own_rows) / nullif(sum(b.seconds), 0))::float8 AS rows_per_second,
+           sum(b.rows_in)::bigint AS rows, (sum(b.rows_in) / nullif(sum(b.passed), 0))::float8 AS rows_per_second,
            avg(b.seconds) AS seconds, max(b.seconds) AS longest_seconds, max(b.freshness) AS freshness_seconds,
            max(m.lag_seconds) AS lag_seconds, max((m.pending ->> 'count')::float8) AS pending,
            max(m.event_age_seconds) AS event_age_seconds,

@@ -50,7 +50,8 @@ def test_the_rates_are_those_of_the_committed_batches(flights):
     newest, before = recent_rates(["flights", "nothing"], 10)["flights"]
 
     last = newest_batches("flights")[1]
-    assert newest == BatchRate(last.committed_at, pytest.approx(last.rows_per_second))
+    seconds = (last.committed_at - before.committed_at).total_seconds()
+    assert newest == BatchRate(last.committed_at, pytest.approx(9 / seconds))
     assert newest.committed_at > before.committed_at
     assert recent_rates([], 10) == {}
 

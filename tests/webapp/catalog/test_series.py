@@ -61,7 +61,8 @@ class TestPipelineSeries:
         assert found.series == {
             "batches": [2, 1],
             "rows": [30, 5],
-            "rows_per_second": [6.0, 5.0],
+            # Since the batch before was committed: by 2 + 5 s, and by 30 s.
+            "rows_per_second": [pytest.approx(30 / 7), pytest.approx(5 / 30)],
             "seconds": [2.5, 1.0],
             "longest_seconds": [3.0, 1.0],
             "freshness_seconds": [7.0, 33.0],
@@ -123,6 +124,8 @@ class TestPipelineSeries:
         assert sum(found.series["batches"]) == 56
         assert sum(found.series["rows"]) == sum(10 + second for second in range(4, 60))
         assert sum(found.series["late"]) == sum(range(4, 60))
+        rates = zip(found.series["rows"], found.series["batches"], found.series["rows_per_second"], strict=True)
+        assert all(rate == pytest.approx(rows / batches) for rows, batches, rate in rates)
         assert found.series["freshness_seconds"] == [3.0] * 6
 
     @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
+from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.aggregators import Count, DistinctCount, DistinctSet, RowCount, Sum
 from tidegauge.webapp.catalog.batches import BatchSummary, oldest_commit
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.series import PHASES
@@ -93,7 +95,8 @@ def usual_range(pipeline: PipelineStatus) -> str:
 class Chart:
     """name: part of its id. unit: `s`, which is shown as a duration, or any other. lines: (series, label).
 
-    form: line, or steps for values that hold until the next one. of_whole_batches: about whole batches, so not shown to
+    form: line, or steps for values that hold until the next one. from_zero: the axis begins at 0, because lengths are
+    compared; else it shows the values that there are. of_whole_batches: about whole batches, so not shown to
     a restricted user. of_event_time: only shown if the pipeline has event time.
     """
 
@@ -102,6 +105,7 @@ class Chart:
     unit: str
     lines: Sequence[tuple[str, str]]
     form: str = "line"
+    from_zero: bool = True
     of_whole_batches: bool = False
     of_event_time: bool = False
 
@@ -132,9 +136,14 @@ def pipeline_charts(*, is_restricted: bool, has_event_time: bool, pending_unit: 
     ]
 
 
-def value_chart(measure: str) -> Chart:
+def value_chart(spec: StateSpec, measure: str) -> Chart:
     """Return the chart of a key's measure, whose values hold until the next version."""
-    return Chart("value", measure, "", [(measure, measure)], form="steps")
+    return Chart("value", measure, "", [(measure, measure)], form="steps", from_zero=adds_up(spec, measure))
+
+
+def adds_up(spec: StateSpec, measure: str) -> bool:
+    """Return whether a measure is a sum or a number of things, which are compared by their lengths from 0."""
+    return isinstance(spec.measures[measure], Count | RowCount | Sum | DistinctCount | DistinctSet)
 
 
 def moment_of(text: str) -> datetime | None:

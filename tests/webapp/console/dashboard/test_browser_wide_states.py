@@ -13,7 +13,23 @@ from tidegauge.webapp.catalog import readers
 
 __all__ = ["page", "pytestmark", "visit"]
 
-BY_PAGE = "/states/visits_by_page/"
+BY_PAGE, BY_HOUR = "/states/visits_by_page/", "/states/visits_by_hour/"
+# Of each column of a chart, where its line has pixels, as parts of the chart's height from its top.
+LINE = """figure => {
+  const canvas = figure.querySelector("canvas"), over = figure.querySelector(".u-over");
+  const scale = canvas.width / canvas.clientWidth, length = over.clientHeight * scale, found = [];
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const left = Math.ceil(over.offsetLeft * scale), top = Math.ceil(over.offsetTop * scale);
+  for (let x = left; x < left + over.clientWidth * scale; x += 1) {
+    const rows = [];
+    for (let y = top; y < top + length; y += 1) {
+      const at = 4 * (y * canvas.width + x);
+      if (data[at + 3] > 200 && data[at + 2] > data[at] + 60) rows.push((y - top) / length);
+    }
+    if (rows.length) found.push(rows);
+  }
+  return found;
+}"""
 LONGEST = "Math.max(...[...document.querySelectorAll('.entries tbody tr')].map((row) => row.offsetHeight))"
 OVERFLOW = "document.documentElement.scrollWidth - innerWidth"
 
@@ -77,3 +93,27 @@ def test_a_new_api_key_chooses_among_hundreds_of_states_on_a_page_of_two_screens
 
     expect(page.get_by_role("heading", name="A first request")).to_be_visible()
     assert ApiKey.objects.get().states == ["state_297", "visits_by_hour"]
+
+
+def test_sums_are_drawn_from_zero_and_the_open_hour_is_no_cliff(visits, page):
+    page.goto(BY_HOUR)
+    chart = page.locator("#chart-by-time-1")
+    expect(chart.get_by_text("Dashed: not all events of this time are counted yet")).to_be_visible()
+
+    line = chart.evaluate(LINE)
+
+    # Between 2.00 and 2.04 billion bytes, and 10 million in the open hour, which no line leads down to.
+    assert max(line[0]) < 0.2
+    assert min(line[-1]) > 0.9
+    assert max(max(rows) - min(rows) for rows in line if max(rows) < 0.5) < 0.1
+    assert sum(min(rows) < 0.5 < max(rows) for rows in line) <= 2  # where both of its ends are in one column
+    assert max(map(len, line)) < 12
+
+
+def test_a_largest_value_is_drawn_over_the_range_of_its_values(visits, page):
+    page.goto(BY_HOUR)
+    expect(page.locator("#chart-by-time-2 .uplot")).to_be_visible()
+
+    line = page.locator("#chart-by-time-2").evaluate(LINE)
+
+    assert max(map(max, line)) - min(map(min, line)) > 0.7

@@ -1,7 +1,7 @@
 """Pages of states with many measures, and of states with a time in their key."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -92,3 +92,35 @@ class TestTimeInTheKey:
             '["2013-01-01T10:00:00+00:00", "JFK"]',
             '["2013-01-01T11:00:00+00:00", "EWR"]',
         ]
+
+
+class TestOpenStep:
+    """The newest step of the charts is open while some of its events may not have been counted."""
+
+    def is_open(self, reader, asked=""):
+        return reader.get(f"{BY_HOUR}explore/series{asked}").json()["is_open"]
+
+    def test_while_input_waits(self, visits, reader):
+        visits.report(waiting=2)
+        assert self.is_open(reader)
+
+        visits.report(waiting=0)
+        assert not self.is_open(reader)
+
+    def test_until_the_watermark_has_passed_it(self, visits, reader):
+        visits.report(waiting=0)
+
+        self.reach(visits, NOW)
+        assert self.is_open(reader)
+
+        self.reach(visits, NOW + timedelta(minutes=40))
+        assert not self.is_open(reader)
+        assert not self.is_open(reader, "?as_of=2")
+
+    def reach(self, visits, watermark):
+        visits.conn.execute("UPDATE tidegauge.batch SET watermark = %s", [watermark])
+
+    def test_as_of_a_batch_of_which_nothing_is_known(self, visits, reader):
+        visits.report(waiting=0)
+
+        assert self.is_open(reader, "?as_of=2")

@@ -12,11 +12,12 @@ from tidegauge.state_backends import Snapshot, StateSpec
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.api.groups import most_folded
+from tidegauge.webapp.catalog.models import Batch
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.console.dashboard.entries import is_number, time_columns
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
 from tidegauge.webapp.console.dashboard.explorer.question import ROWS, Question
-from tidegauge.webapp.console.dashboard.time_charts import MOST_LINES, Chart
+from tidegauge.webapp.console.dashboard.time_charts import MOST_LINES, Chart, adds_up
 
 MOST_CHARTS = 4
 MOST_TIMES = 1_000
@@ -43,16 +44,36 @@ def series_query(question: Question, drawn: str, at_txid: int | None) -> str:
     return urlencode(asked.parameters | {"since": drawn}, doseq=True)
 
 
+def counted_until(pipeline: PipelineStatus, at_txid: int | None) -> datetime | None:
+    """Return the event time up to which everything has been counted, as of a batch; None if nothing says so.
+
+    That is the watermark. Without one it is now, if no input waits.
+    """
+    batch = Batch.objects.filter(pipeline=pipeline.name, txid=pipeline.committed_txid if at_txid is None else at_txid)
+    watermark: datetime | None = batch.values_list("watermark", flat=True).first()
+    if watermark is not None or at_txid is not None:
+        return watermark
+    return datetime.now(UTC) if pipeline.lag_seconds == 0 else None
+
+
 def charts(spec: StateSpec, question: Question) -> list[Chart]:
     """Return a chart for each measure with numbers, with a line for each of its columns."""
     lines: dict[str, list[tuple[str, str]]] = {}
     for column in _columns(spec, question):
         lines.setdefault(column.measure, []).append((column.label, column.label))
-    return [Chart(f"by-time-{place}", name, "", lines[name][:MOST_LINES], "steps") for place, name in enumerate(lines)]
+    return [
+        Chart(f"by-time-{place}", name, "", lines[name][:MOST_LINES], "steps", adds_up(spec, name))
+        for place, name in enumerate(lines)
+    ]
 
 
-def series_by_time(reader: Reader, question: Question, prefix: Key, at_txid: int | None) -> dict[str, Any]:
-    """Return the newest times, and the values of each column at them. Raises what `Reader.groups` raises."""
+def series_by_time(
+    reader: Reader, question: Question, prefix: Key, at_txid: int | None, until: datetime | None
+) -> dict[str, Any]:
+    """Return the newest times, and the values of each column at them. Raises what `Reader.groups` raises.
+
+    until: as of `counted_until`.
+    """
     spec = reader.spec
     part = time_part(spec, question)
     measures = list(dict.fromkeys(column.measure for column in _columns(spec, question)))
@@ -66,11 +87,11 @@ def series_by_time(reader: Reader, question: Question, prefix: Key, at_txid: int
         measures=measures,
         at_txid=at_txid,
     )
-    return series_of(spec, question, snapshot)
+    return series_of(spec, question, snapshot, until)
 
 
-def series_of(spec: StateSpec, question: Question, snapshot: Snapshot) -> dict[str, Any]:
-    """Return the series of all groups by time. snapshot: the groups, in any order."""
+def series_of(spec: StateSpec, question: Question, snapshot: Snapshot, until: datetime | None) -> dict[str, Any]:
+    """Return the series of all groups by time. snapshot: the groups, in any order. until: as of `counted_until`."""
     times, groups = [], []
     for at, group in sorted(((_time(group), group) for group in snapshot.parsed()), key=itemgetter(0))[-MOST_TIMES:]:
         times.append(at)
@@ -81,7 +102,7 @@ def series_of(spec: StateSpec, question: Question, snapshot: Snapshot) -> dict[s
         "series": {
             column.label: [_number(column.of(value)) for value in groups] for column in _columns(spec, question)
         },
-    } | _window(times)
+    } | _window(times, until)
 
 
 def _time(group: dict[str, Any]) -> datetime:
@@ -99,9 +120,14 @@ def _number(value: Any) -> float | None:
     return value if is_number(value) else None
 
 
-def _window(times: Sequence[datetime]) -> dict[str, Any]:
-    """Return the range of the axis: from the first time to one step after the last. A step is the least gap."""
+def _window(times: Sequence[datetime], until: datetime | None) -> dict[str, Any]:
+    """Return the range of the axis: from the first time to one step after the last. A step is the least gap.
+
+    The last step is open if some of its events may not have been counted yet.
+    """
     if not times:
         times = [datetime.now(UTC)]
     step = min((after - before for before, after in pairwise(times)), default=timedelta(hours=1))
-    return {"from": times[0], "to": times[-1] + step, "step_seconds": step.total_seconds()}
+    to = times[-1] + step
+    is_open = until is None or until < to
+    return {"from": times[0], "to": to, "step_seconds": step.total_seconds(), "is_open": is_open}

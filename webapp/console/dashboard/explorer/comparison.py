@@ -19,7 +19,7 @@ from tidegauge.webapp.console.dashboard.entries import is_number
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
 from tidegauge.webapp.console.dashboard.ordered_query import clean, some_of
 from tidegauge.webapp.console.dashboard.pasted import pasted_keys
-from tidegauge.webapp.console.dashboard.time_charts import MOST_LINES, Chart
+from tidegauge.webapp.console.dashboard.time_charts import MOST_LINES, Chart, adds_up
 
 MOST_KEYS = MOST_LINES
 MOST_CHARTS = 6
@@ -105,6 +105,7 @@ def charts(comparison: Comparison, spec: StateSpec) -> list[Chart]:
             "",
             [(f"{number} {_series_name(column)}", name) for number, name in enumerate(names)],
             form="steps",
+            from_zero=adds_up(spec, column.measure),
         )
         for place, column in enumerate(drawn)
     ]

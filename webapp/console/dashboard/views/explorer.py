@@ -85,7 +85,8 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
         has_answer = bool(part and charts) and request.GET.get("drawn") != drawn
         found = groups(reader, question, prefix, at_txid, all_of_them=has_answer)
         table = groups_table(reader.spec, question, found)
-        answer = by_time.series_of(reader.spec, question, found) if has_answer else None
+        until = by_time.counted_until(pipeline, at_txid)
+        answer = by_time.series_of(reader.spec, question, found, until) if has_answer else None
     else:
         table = entries_table(reader, question, prefix, at_txid)
     as_json = json.loads(json.dumps(list(prefix), default=str))
@@ -131,8 +132,10 @@ def time_series(request, scope, reader):
     if not by_time.time_part(reader.spec, question):
         raise ParseError("the key has no time to draw charts by")
     prefix = scope.check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
+    at_txid = whole_number(question.as_of)
+    until = by_time.counted_until(of_request(request).pipeline_of(reader.spec.name), at_txid)
     with SEARCHES.held(client_of(request)):
-        return by_time.series_by_time(reader, question, prefix, whole_number(question.as_of))
+        return by_time.series_by_time(reader, question, prefix, at_txid, until)
 
 
 @state_page

@@ -191,7 +191,7 @@ def _versions(reader: Reader, asked: dict[str, str], scope: KeyScope) -> dict[st
         "names": list(reader.spec.measures) or ["value"],
         "measures": measures,
         "measure": measure,
-        "chart": value_chart(measure) if measure and past.versions else None,
+        "chart": value_chart(reader.spec, measure) if measure and past.versions else None,
         "series_query": urlencode({"key": json.dumps(answer["key"]), "measures": measure}),
         "is_first": "before" not in asked,
     }

@@ -171,8 +171,7 @@
   }
 
   function options(figure, lines, answer) {
-    const { unit, form } = figure.dataset;
-    const fromZero = form !== "steps";
+    const { unit, form, fromZero } = figure.dataset;
     return {
       width: widthOf(figure.querySelector(".drawing")),
       height: HEIGHT,
@@ -181,7 +180,7 @@
       cursor: { sync: { key: "page" }, drag: { x: true, y: false, setScale: false, dist: 5 }, points: { size: 8 }, bind: { dblclick: () => null } },
       scales: {
         x: { time: true, range: () => windowOf(drawn.get(figure.id).answer) },
-        y: fromZero ? { range: (plot, least, most) => [0, most > 0 ? most * 1.1 : 1] } : {},
+        y: { range: (plot, least, most) => valueRange(fromZero !== undefined, [least, most, ...openValues(drawn.get(figure.id))]) },
       },
       axes: [
         axis({ values: onTimeAxis, space: 70, size: 30 }),
@@ -193,39 +192,84 @@
         }),
       ],
       series: [{}, ...lines.map(([, label], place) => line(form, place + 1, label))],
-      hooks: { draw: [(plot) => drawReplays(plot, drawn.get(figure.id).answer)], setCursor: [(plot) => tip(plot, lines, unit)], setSelect: [zoom], ready: [addTip] },
+      hooks: {
+        draw: [(plot) => drawReplays(plot, drawn.get(figure.id).answer), (plot) => drawOpenStep(plot, drawn.get(figure.id))],
+        setCursor: [(plot) => tip(plot, drawn.get(figure.id).values, lines, unit)],
+        setSelect: [zoom],
+        ready: [addTip],
+      },
     };
+  }
+
+  function valueRange(fromZero, values) {
+    const some = values.filter((value) => value !== null && value !== undefined);
+    const [least, most] = some.length ? [Math.min(...some), Math.max(...some)] : [0, 1];
+    return fromZero ? [Math.min(0, 1.1 * least), most > 0 ? 1.1 * most : 1] : uPlot.rangeNum(least, most, 0.1, true);
+  }
+
+  // --- Steps of event time: the last value holds to the end of its step, which is open while events of it may come
+
+  const isByTime = (answer) => answer.is_open !== undefined && answer.times.length > 0;
+
+  /* The points of the lines. That of an open step is left out, because its value will rise: the line goes on as it was. */
+  function points(answer, values) {
+    if (!isByTime(answer)) return values;
+    const [times, ...lines] = values;
+    const ends = (line) => (answer.is_open ? [...line.slice(0, -1), line.at(-2) ?? null, null] : [...line, line.at(-1)]);
+    return [[...times, Date.parse(answer.to) / 1000], ...lines.map(ends)];
+  }
+
+  const openValues = ({ answer, values }) => (isByTime(answer) && answer.is_open ? values.slice(1).map((line) => line.at(-1)) : []);
+
+  function drawOpenStep(plot, held) {
+    const { ctx } = plot;
+    const [from, to] = [held.answer.times.at(-1), Date.parse(held.answer.to) / 1000].map((at) => plot.valToPos(at, "x", true));
+    ctx.save();
+    ctx.setLineDash([4, 4]);
+    ctx.lineWidth = 1.75 * devicePixelRatio;
+    openValues(held).forEach((value, place) => {
+      if (value === null) return;
+      const y = plot.valToPos(value, "y", true);
+      ctx.strokeStyle = lineColor(place + 1);
+      ctx.beginPath();
+      ctx.moveTo(from, y);
+      ctx.lineTo(to, y);
+      ctx.stroke();
+    });
+    ctx.restore();
   }
 
   function show(figure, answer) {
     const lines = JSON.parse(figure.dataset.lines);
-    const data = [answer.times, ...lines.map(([name]) => valuesOf(answer, name))];
+    const values = [answer.times, ...lines.map(([name]) => valuesOf(answer, name))];
+    const data = points(answer, values);
     const replayed = (answer.series.replays || []).reduce((sum, each) => sum + each, 0);
     const drawing = figure.querySelector(".drawing");
     const key = JSON.stringify([lines, figure.dataset.unit, figure.dataset.form]);
     answer.isLive = Boolean(figure.dataset.last);
     const held = drawn.get(figure.id);
     if (held && held.key === key && held.plot.root.isConnected) {
-      held.answer = answer;
+      Object.assign(held, { answer, values });
       held.plot.setData(data);
     } else {
       if (held) held.plot.destroy();
       drawing.replaceChildren();
-      const place = { key, answer, plot: null };
+      const place = { key, answer, values, plot: null };
       drawn.set(figure.id, place);
       place.plot = new uPlot(options(figure, lines, answer), data, drawing);
       drawing.append(message("no-values muted small"), message("replays"), table(figure, lines));
       sizes.observe(drawing);
     }
-    const latest = data.slice(1).map((values, place) => [lines[place][1], values.findLast((value) => value !== null)]);
+    const latest = values.slice(1).map((line, place) => [lines[place][1], line.findLast((value) => value !== null)]);
     const isEmpty = latest.every(([, value]) => value === undefined);
     const text = isEmpty ? "No data in this range." : "";
     const summary = latest.map(([label, value]) => `${label}: ${written(value, figure.dataset.unit)}`).join(", ");
     drawing.querySelector(".no-values").textContent = text;
-    drawing.querySelector(".replays").textContent = replayed ? `Dashed: ${digits(replayed)} replayed ${replayed === 1 ? "batch" : "batches"}` : "";
+    const dashed = replayed ? `${digits(replayed)} replayed ${replayed === 1 ? "batch" : "batches"}` : isByTime(answer) && answer.is_open ? "not all events of this time are counted yet" : "";
+    drawing.querySelector(".replays").textContent = dashed && `Dashed: ${dashed}`;
     drawn.get(figure.id).plot.root.setAttribute("role", "img");
     drawn.get(figure.id).plot.root.setAttribute("aria-label", text || `${answer.times.length} points, the latest: ${summary}`);
-    fill(drawing.querySelector("details"), lines, figure.dataset.unit, data);
+    fill(drawing.querySelector("details"), lines, figure.dataset.unit, values);
   }
 
   function message(names) {
@@ -300,20 +344,21 @@
     plot.over.append(plot.tip);
   }
 
-  function tip(plot, lines, unit) {
-    const { idx, left } = plot.cursor;
+  function tip(plot, values, lines, unit) {
+    const { left } = plot.cursor;
+    const idx = Math.min(plot.cursor.idx ?? NaN, values[0].length - 1);
     if (!plot.tip) return;
-    plot.tip.hidden = idx === null || idx === undefined || left < 0 || !plot.over.matches(":hover");
+    plot.tip.hidden = !(idx >= 0) || left < 0 || !plot.over.matches(":hover");
     if (plot.tip.hidden) return;
     const at = document.createElement("strong");
-    at.textContent = moment.format(new Date(plot.data[0][idx] * 1000));
+    at.textContent = moment.format(new Date(values[0][idx] * 1000));
     const rows = lines.map(([, label], place) => {
       const row = document.createElement("div");
       const mark = document.createElement("span");
       mark.className = `mark mark-${place + 1}`;
-      const isGap = plot.data[place + 1][idx] === null;
+      const isGap = values[place + 1][idx] === null;
       const value = document.createElement("b");
-      value.textContent = `${written(plot.data[place + 1][idx], unit)}${isGap || !unit || unit === "s" ? "" : ` ${unit}`}`;
+      value.textContent = `${written(values[place + 1][idx], unit)}${isGap || !unit || unit === "s" ? "" : ` ${unit}`}`;
       row.append(mark, `${label} `, value);
       return row;
     });
