@@ -252,7 +252,7 @@ class PipelineFiguresSerializer(serializers.Serializer):
     rows = Numbers(required=False, help_text="rows read; absent for a restricted caller")
     rows_per_second = Numbers(
         required=False,
-        help_text="rows by seconds since the commit before, idle ones too; absent for a restricted caller",
+        help_text="rows by seconds since the commit before; absent for a restricted caller",
     )
     seconds = Numbers(help_text="that a batch took on average")
     longest_seconds = Numbers(help_text="that the longest batch took")
