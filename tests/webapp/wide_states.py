@@ -35,7 +35,8 @@ BY_HOUR = StateSpec(
     measures={"visits": Count(), "bytes": Sum("bytes"), "slowest": Max("seconds")},
     changelog=True,
 )
-SPECS = (BY_PAGE, BY_HOUR)
+BY_COUNTRY = StateSpec("visits_by_country", key={"country": "text"}, measures={"visits": Count()})
+SPECS = (BY_PAGE, BY_HOUR, BY_COUNTRY)
 
 PAGES = [
     "/catalogue/outdoor-equipment/tents-and-shelters/four-season-tents-for-expeditions-in-high-mountains",
@@ -66,12 +67,16 @@ class Visits:
         assert batch is not None
         with self.conn.transaction():
             lock_fence(self.conn, batch)
-            for spec, rows in ((BY_PAGE, by_page), (BY_HOUR, by_hour)):
+            by_country = [{"country": country, "visits": 1} for country in COUNTRIES]
+            written = [(BY_PAGE, by_page), (BY_HOUR, by_hour), (BY_COUNTRY, by_country)]
+            for spec, rows in written:
                 if rows:
                     arrow = pa.RecordBatch.from_pylist(rows)
                     PostgresBackingMap(self.conn, spec).merge([arrow], batch.txid, batch.batch_time)
+                if rows and spec.changelog:
                     Changelog(self.conn, spec).append(batch.txid)
-        self._ledger.commit(batch, rows_in=len(by_page) + len(by_hour), keys_written={})
+        keys_written = {spec.name: len(rows) for spec, rows in written}
+        self._ledger.commit(batch, rows_in=len(by_page) + len(by_hour), keys_written=keys_written)
         self._batches += 1
         driver_status.report(self.conn, "visits", "running", progress={"pending": {"count": 0, "unit": "files"}})
         return batch

@@ -6,6 +6,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from tidegauge.state_backends import StateSpec
+from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.webapp.catalog import snippets
 from tidegauge.webapp.catalog.programs import Server
 from tidegauge.webapp.catalog.snippets import Snippets, Wanted
@@ -27,14 +28,22 @@ def of_entries(request: HttpRequest, spec: StateSpec, query: EntriesQuery, prefi
 
 
 def of_exploration(
-    request: HttpRequest, spec: StateSpec, question: Question, prefix: Sequence[Any], at_txid: int | None
+    request: HttpRequest,
+    spec: StateSpec,
+    question: Question,
+    prefix: Sequence[Any],
+    where: Sequence[Filter],
+    at_txid: int | None,
 ) -> Snippets:
     """Return the programs that list the entries of the explorer, from the first page on, or its groups.
 
-    prefix: its parts as in JSON.
+    prefix: its parts as in JSON. where: the conditions, of which the first ones are those of the question.
     """
     measures = question.shown_measures(spec) if question.measures else ()
-    wanted = Wanted(question.sorted, question.where, at_txid, limit=question.limit, prefix=prefix, measures=measures)
+    more = (f"{each.column}{each.operator}{each.value}" for each in where[len(question.where) :])
+    wanted = Wanted(
+        question.sorted, [*question.where, *more], at_txid, limit=question.limit, prefix=prefix, measures=measures
+    )
     if question.group:
         return snippets.groups(_server(request), spec, question.group, wanted)
     return snippets.entries(_server(request), spec, wanted)

@@ -5,6 +5,7 @@ browser's Back button and the first page. Invalid parts of a query string are ig
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import isfinite
@@ -143,11 +144,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Bar:
-    """One of the top keys. share: its length in percent of the longest bar."""
+    """One of the top keys. share: its length in percent of the longest bar. then: where it ended before, if known."""
 
     key: list[Any]
     number: float | None
     share: float
+    then: float | None = None
 
 
 @dataclass(frozen=True)
@@ -215,11 +217,17 @@ def top_keys(reader: Reader, query: EntriesQuery, prefix: Key, measure: str) -> 
         measures=[measure],
         at_txid=query.as_of,
     )
-    numbers = [(entry["key"], entry["value"][measure]) for entry in snapshot.parsed()]
-    longest = max((abs(number) for _, number in numbers if is_number(number)), default=0) or 1
-    return [
-        Bar(key, number, round(100 * abs(number) / longest, 2) if is_number(number) else 0.0) for key, number in numbers
-    ]
+    return bars([(entry["key"], entry["value"][measure], None) for entry in snapshot.parsed()])
+
+
+def bars(numbers: Sequence[tuple[list[Any], Any, Any]]) -> list[Bar]:
+    """numbers: a key, its number, and its number before, or None."""
+    longest = max((abs(number) for _, *both in numbers for number in both if is_number(number)), default=0) or 1
+
+    def share(number: Any) -> float:
+        return round(100 * abs(number) / longest, 2) if is_number(number) else 0.0
+
+    return [Bar(key, now, share(now), share(then) if is_number(then) else None) for key, now, then in numbers]
 
 
 def is_number(value: Any) -> bool:

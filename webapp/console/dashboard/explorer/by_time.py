@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tidegauge.state_backends import Snapshot, StateSpec
+from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.api.groups import most_folded
@@ -40,7 +41,7 @@ def drawn_as_of(pipeline: PipelineStatus, at_txid: int | None) -> str:
 def series_query(question: Question, drawn: str, at_txid: int | None) -> str:
     """Return the query string that reads the series of the charts."""
     moment = "" if at_txid is None else str(at_txid)
-    asked = replace(question, order="", limit=ROWS[0], after="", n=0, view="", as_of=moment)
+    asked = replace(question, order="", limit=ROWS[0], after="", n=0, view="", as_of=moment, than="", movers=False)
     return urlencode(asked.parameters | {"since": drawn}, doseq=True)
 
 
@@ -56,38 +57,91 @@ def counted_until(pipeline: PipelineStatus, at_txid: int | None) -> datetime | N
     return datetime.now(UTC) if pipeline.lag_seconds == 0 else None
 
 
-def charts(spec: StateSpec, question: Question) -> list[Chart]:
-    """Return a chart for each measure with numbers, with a line for each of its columns."""
+def charts(spec: StateSpec, question: Question, parts: Sequence[str] = ()) -> list[Chart]:
+    """Return a chart for each measure with numbers, with a line for each of its columns.
+
+    parts: the names of the values that the lines are split by, of which the last one is the rest; each column then has
+    a chart of its own.
+    """
     lines: dict[str, list[tuple[str, str]]] = {}
     for column in _columns(spec, question):
-        lines.setdefault(column.measure, []).append((column.label, column.label))
+        if parts:
+            lines[column.label] = [(f"{column.label} {place}", name) for place, name in enumerate(parts)]
+        else:
+            lines.setdefault(column.measure, []).append((column.label, column.label))
+    adding = {column.label for column in _columns(spec, question) if adds_up(spec, column.measure)}
     return [
-        Chart(f"by-time-{place}", name, "", lines[name][:MOST_LINES], "steps", adds_up(spec, name))
+        Chart(f"by-time-{place}", name, "", lines[name][:MOST_LINES], "steps", name in adding)
         for place, name in enumerate(lines)
     ]
 
 
 def series_by_time(
-    reader: Reader, question: Question, prefix: Key, at_txid: int | None, until: datetime | None
+    reader: Reader,
+    question: Question,
+    prefix: Key,
+    where: Sequence[Filter],
+    at_txid: int | None,
+    until: datetime | None,
+    values: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Return the newest times, and the values of each column at them. Raises what `Reader.groups` raises.
 
-    until: as of `counted_until`.
+    until: as of `counted_until`. values: as of `largest`, if the question splits the lines.
     """
     spec = reader.spec
-    part = time_part(spec, question)
-    measures = list(dict.fromkeys(column.measure for column in _columns(spec, question)))
-    most = most_folded(spec, measures)
+    if not values:
+        return series_of(spec, question, _by_time(reader, question, prefix, where, at_txid), until)
+    of_values = [Filter(question.split, "=", value) for value in values]
+    rest = [Filter(question.split, "!=", value) for value in values]
+    asked = [[*where, each] for each in of_values] + [[*where, *rest]]
+    lines = [series_of(spec, question, _by_time(reader, question, prefix, each, at_txid), until) for each in asked]
+    return _together(lines, until)
+
+
+def _together(lines: Sequence[dict[str, Any]], until: datetime | None) -> dict[str, Any]:
+    """Return the series of several questions at common times, each named by the place of its question."""
+    times = sorted({at for line in lines for at in line["times"]})[-MOST_TIMES:]
+    series: dict[str, list[float | None]] = {}
+    for place, line in enumerate(lines):
+        for name, numbers in line["series"].items():
+            known = dict(zip(line["times"], numbers, strict=True))
+            series[f"{name} {place}"] = [known.get(at) for at in times]
+    window = _window([datetime.fromtimestamp(at, UTC) for at in times], until)
+    return {"txid": lines[0]["txid"], "times": times, "series": series} | window
+
+
+def largest(reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], at_txid: int | None) -> list[Any]:
+    """Return the values of the split column that have a line of their own: the largest ones by the first measure."""
+    spec = reader.spec
+    measure = next(column.measure for column in _columns(spec, question))
+    most = most_folded(spec, [measure])
     snapshot = reader.groups(
-        (part,),
+        (question.split,),
         prefix=prefix,
-        where=question.conditions,
+        where=where,
+        order_by=measure,
+        descending=True,
+        limit=MOST_LINES - 1,
+        most_folded=most,
+        measures=[measure],
+        at_txid=at_txid,
+    )
+    return [group["key"][0] for group in snapshot.parsed()]
+
+
+def _by_time(reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], at_txid: int | None) -> Snapshot:
+    measures = list(dict.fromkeys(column.measure for column in _columns(reader.spec, question)))
+    most = most_folded(reader.spec, measures)
+    return reader.groups(
+        (time_part(reader.spec, question),),
+        prefix=prefix,
+        where=where,
         limit=most,
         most_folded=most,
         measures=measures,
         at_txid=at_txid,
     )
-    return series_of(spec, question, snapshot, until)
 
 
 def series_of(spec: StateSpec, question: Question, snapshot: Snapshot, until: datetime | None) -> dict[str, Any]:

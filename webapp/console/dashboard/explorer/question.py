@@ -27,8 +27,10 @@ class Question(OrderedQuery):
     """prefix: leading key parts, as typed. where: conditions, as typed. group: key columns to fold by; empty for none.
 
     measures: those shown; empty for all. limit: rows of a page, one of ROWS. as_of: a batch or a time, as typed; empty
-    for the latest batch. n: number of entries on earlier pages. view: the id of the saved view that was opened; empty
-    for none.
+    for the latest batch. than: the batch or time to compare with, as typed; empty for none. last: the length of event
+    time up to the newest one, as typed; empty for all. movers: order by the difference to then. split: the key column
+    that has a line for each value in charts. n: number of entries on earlier pages. view: the id of the saved view that
+    was opened; empty for none.
     """
 
     prefix: str = ""
@@ -38,6 +40,10 @@ class Question(OrderedQuery):
     order: str = ""
     limit: int = ROWS[0]
     as_of: str = ""
+    than: str = ""
+    last: str = ""
+    movers: bool = False
+    split: str = ""
     after: str = ""
     n: int = 0
     view: str = ""
@@ -48,7 +54,8 @@ class Question(OrderedQuery):
         after = asked.get("after", "") if as_list(asked.get("after", "")) is not None else ""
         order, limit = asked.get("order", ""), whole_number(asked.get("limit", ""))
         group = tuple(column for column in spec.key if column in asked.getlist("group") and spec.measures)
-        times = [name for name in time_columns(spec) if name in (group or spec.key)]
+        times_of_all = time_columns(spec)
+        times = [name for name in times_of_all if name in (group or spec.key)]
         return cls(
             prefix=clean(asked.get("prefix", "")),
             where=tuple(filter(None, map(clean, asked.getlist("where"))))[:MOST_CONDITIONS],
@@ -57,6 +64,10 @@ class Question(OrderedQuery):
             order=order if order.removeprefix("-") in [*orderable(spec), *times] else "",
             limit=limit if limit in ROWS else ROWS[0],
             as_of=clean(asked.get("as_of", "")),
+            than=clean(asked.get("than", "")) if spec.measures else "",
+            last=clean(asked.get("last", "")) if times_of_all else "",
+            movers=bool(asked.get("movers") and asked.get("than")),
+            split=asked.get("split", "") if asked.get("split") in spec.key and times_of_all else "",
             after=after,
             n=whole_number(asked.get("n", "")) or 0 if after else 0,
             view=clean(asked.get("view", "")),
@@ -66,7 +77,7 @@ class Question(OrderedQuery):
     @property
     def is_search(self) -> bool:
         """Whether more is read than is shown, so that the limit of concurrent searches applies, as in the API."""
-        return bool(self.where or self.order or self.group)
+        return bool(self.where or self.order or self.group or self.than or self.last)
 
     @property
     def conditions(self) -> list[Filter]:
@@ -81,8 +92,8 @@ class Question(OrderedQuery):
     @property
     def parameters(self) -> dict[str, Any]:
         """The query parameters that ask this question."""
-        names = ("prefix", "where", "group", "order", "limit", "as_of", "after", "n", "view")
-        parts = {name: getattr(self, name) for name in names}
+        names = ("prefix", "where", "group", "order", "limit", "as_of", "than", "last", "split", "after", "n", "view")
+        parts = {name: getattr(self, name) for name in names} | {"movers": int(self.movers)}
         parts["measures"] = ",".join(self.measures)
         return {name: part for name, part in parts.items() if part and part != getattr(Question, name)}
 

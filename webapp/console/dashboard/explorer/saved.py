@@ -30,6 +30,8 @@ WORDS = {
     "measures": "columns",
     "as_of": "as of",
     "than": "compared with",
+    "last": "the last",
+    "split": "charts split by",
     "range": "the last",
     "from": "from",
     "to": "to",

@@ -11,15 +11,17 @@ from django.utils.safestring import SafeString
 
 from tidegauge.state_backends import Snapshot, StateSpec
 from tidegauge.state_backends.reader.bounds import orderable
+from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.api.groups import most_folded
-from tidegauge.webapp.console.dashboard.entries import end_of_page
+from tidegauge.webapp.console.dashboard.entries import Bar, bars, end_of_page
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
 from tidegauge.webapp.console.dashboard.explorer.question import Question
 
 # The column with the number of keys of a group. No measure can have this name.
 KEYS = "number of keys"
+TOP_BARS = 10
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Row:
 class Table:
     """first: number of the first row, from 1. following: the address of the next page; empty on the last one.
 
-    complete: False if a page by condition ended before it was full. txid, at: the batch that was read.
+    complete: False if a page by condition ended before it was full. txid, at: the batch that was read. bars: of the
+    first rows, by the measure `ranked`, if that orders them. then: the earlier answer, if it is compared.
     """
 
     headings: list[Heading]
@@ -55,19 +58,24 @@ class Table:
     complete: bool
     txid: int
     at: datetime | None
+    bars: Sequence[Bar] = ()
+    ranked: str = ""
+    then: Snapshot | None = None
 
     @property
     def last(self) -> int:
         return self.first + len(self.rows) - 1
 
 
-def entries_table(reader: Reader, question: Question, prefix: Key, at_txid: int | None) -> Table:
+def entries_table(
+    reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], at_txid: int | None
+) -> Table:
     """Raises what `Reader.page` raises."""
     spec = reader.spec
     measures = question.shown_measures(spec)
     snapshot = reader.page(
         prefix=prefix,
-        where=question.conditions,
+        where=where,
         order_by=question.order_by,
         descending=question.descending,
         after=question.position,
@@ -87,17 +95,34 @@ def entries_table(reader: Reader, question: Question, prefix: Key, at_txid: int 
         snapshot.complete,
         snapshot.txid,
         snapshot.batch_time,
+        *_ranked(shown, question, found),
     )
 
 
-def groups(reader: Reader, question: Question, prefix: Key, at_txid: int | None, *, all_of_them: bool) -> Snapshot:
+def _ranked(shown: Sequence[Column], question: Question, found: Sequence[dict[str, Any]]) -> tuple[Sequence[Bar], str]:
+    """Return the bars of the first rows, and the label of their numbers; both empty if no number orders them."""
+    by = next((column for column in shown if column.is_number and column.measure == question.order_by), None)
+    if by is None or question.after:
+        return (), ""
+    return bars([(each["key"], by.of(each["value"]), None) for each in found[:TOP_BARS]]), by.label
+
+
+def groups(
+    reader: Reader,
+    question: Question,
+    prefix: Key,
+    where: Sequence[Filter],
+    at_txid: int | None,
+    *,
+    all_of_them: bool,
+) -> Snapshot:
     """Return the groups of the table, or all of them, in its order. Raises what `Reader.groups` raises."""
     measures = question.shown_measures(reader.spec)
     most = most_folded(reader.spec, measures)
     return reader.groups(
         question.group,
         prefix=prefix,
-        where=question.conditions,
+        where=where,
         order_by=question.order_by,
         descending=question.descending,
         limit=most if all_of_them else question.limit,
@@ -121,7 +146,8 @@ def groups_table(spec: StateSpec, question: Question, snapshot: Snapshot) -> Tab
     ]
     complete = snapshot.complete and len(found) <= question.limit
     of_columns = headings(question, [keys, *shown], list(orderable(spec)))
-    return Table(of_columns, rows, 1, "", complete, snapshot.txid, snapshot.batch_time)
+    ranked = _ranked(shown, question, found)
+    return Table(of_columns, rows, 1, "", complete, snapshot.txid, snapshot.batch_time, *ranked)
 
 
 def cells(shown: Sequence[Column], value: Any) -> SafeString:

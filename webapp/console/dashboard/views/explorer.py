@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import datetime
 from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, JsonResponse
+from django.utils.timezone import now
 from django.views.decorators.http import require_safe
 from rest_framework.exceptions import ParseError
 
@@ -16,15 +18,17 @@ from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.errors import UnknownStateError
 from tidegauge.state_backends.reader.bounds import orderable
 from tidegauge.state_backends.reader.reader import Reader
+from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from tidegauge.webapp.api.requests import SeriesParameters, read_range
 from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.catalog.batches import newest_batches
 from tidegauge.webapp.catalog.documents import range_document
 from tidegauge.webapp.catalog.queries import PipelineStatus
-from tidegauge.webapp.catalog.visible import of_request
+from tidegauge.webapp.catalog.visible import Visible, of_request
 from tidegauge.webapp.console.dashboard import api_panel
-from tidegauge.webapp.console.dashboard.entries import REFUSED
+from tidegauge.webapp.console.dashboard.entries import REFUSED, time_columns
 from tidegauge.webapp.console.dashboard.explorer import by_time
 from tidegauge.webapp.console.dashboard.explorer.comparison import (
     Comparison,
@@ -33,11 +37,13 @@ from tidegauge.webapp.console.dashboard.explorer.comparison import (
     compared,
     series_together,
 )
+from tidegauge.webapp.console.dashboard.explorer.history import HistoryCost, history_cost
 from tidegauge.webapp.console.dashboard.explorer.moment import UnknownMomentError, batch_of
 from tidegauge.webapp.console.dashboard.explorer.question import ROWS, Question
 from tidegauge.webapp.console.dashboard.explorer.saved import saved_views
 from tidegauge.webapp.console.dashboard.explorer.table import entries_table, groups, groups_table
-from tidegauge.webapp.console.dashboard.pasted import pasted_prefix, whole_number
+from tidegauge.webapp.console.dashboard.explorer.then_and_now import Sides, compared_table, sides
+from tidegauge.webapp.console.dashboard.pasted import pasted_prefix
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 from tidegauge.webapp.console.dashboard.views.live import View, page, signed_in, state_page
 from tidegauge.webapp.console.dashboard.views.states import UNAVAILABLE
@@ -68,6 +74,7 @@ def explore(request, pipeline, version, name):
         "question": question,
         "conditions": [*question.where, ""],
         "choices": _choices(reader.spec, question.newest),
+        "history": _history(visible, reader.spec, question, now()),
         # Also for a question without charts, because the next one comes without loading the page again.
         "has_charts": bool(by_time.time_part(reader.spec, Question())),
     }
@@ -76,19 +83,24 @@ def explore(request, pipeline, version, name):
 
 
 def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question) -> dict[str, Any]:
-    at_txid = batch_of(question.as_of, pipeline)
     prefix = key_scope(request).check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
-    part, charts = by_time.time_part(reader.spec, question), by_time.charts(reader.spec, question)
-    drawn, answer = by_time.drawn_as_of(pipeline, at_txid), None
-    if question.group:
-        # Read once for both, because the groups of the table are also the points of the charts.
-        has_answer = bool(part and charts) and request.GET.get("drawn") != drawn
-        found = groups(reader, question, prefix, at_txid, all_of_them=has_answer)
+    both = sides(reader, question, prefix, pipeline)
+    where, at_txid = both.now
+    part, found = by_time.time_part(reader.spec, question), None
+    values = _split(reader, question, prefix, both) if part else []
+    charts = by_time.charts(reader.spec, question, [*map(str, values), "other"] if values else [])
+    drawn = by_time.drawn_as_of(pipeline, at_txid)
+    # Read once for both, because the groups of the table are also the points of the charts.
+    has_answer = bool(question.group and part and charts and not values) and request.GET.get("drawn") != drawn
+    if both.then is not None:
+        table, has_answer = compared_table(reader, question, prefix, both), False
+    elif question.group:
+        found = groups(reader, question, prefix, where, at_txid, all_of_them=has_answer)
         table = groups_table(reader.spec, question, found)
-        until = by_time.counted_until(pipeline, at_txid)
-        answer = by_time.series_of(reader.spec, question, found, until) if has_answer else None
     else:
-        table = entries_table(reader, question, prefix, at_txid)
+        table = entries_table(reader, question, prefix, where, at_txid)
+    until = by_time.counted_until(pipeline, at_txid) if has_answer else None
+    answer = by_time.series_of(reader.spec, question, found, until) if has_answer and found else None
     as_json = json.loads(json.dumps(list(prefix), default=str))
     return {
         "table": table,
@@ -99,8 +111,23 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
         "drawn": drawn,
         "series_query": by_time.series_query(question, drawn, at_txid),
         "series_answer": answer and json.dumps(answer, cls=DjangoJSONEncoder),
-        "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, at_txid),
+        "snippets": api_panel.of_exploration(request, reader.spec, question, as_json, where, at_txid),
     }
+
+
+def _history(visible: Visible, spec: StateSpec, question: Question, now: datetime) -> HistoryCost | None:
+    """Return what keeping history would cost, where a question about the past needs it and the state keeps none."""
+    needs_it = question.as_of or (question.than and not question.last)
+    if not needs_it or spec.changelog or spec.kind == "non_transactional":
+        return None
+    state = visible.state(spec.name)
+    return history_cost(state, newest_batches(state.pipeline), now)
+
+
+def _split(reader: Reader, question: Question, prefix: Key, both: Sides) -> list[Any]:
+    """Return the values of the key column that the lines of the charts are split by; empty if they are not."""
+    is_split = question.split and by_time.charts(reader.spec, question)
+    return by_time.largest(reader, question, prefix, *both.now) if is_split else []
 
 
 def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, Any]]) -> View:
@@ -132,10 +159,12 @@ def time_series(request, scope, reader):
     if not by_time.time_part(reader.spec, question):
         raise ParseError("the key has no time to draw charts by")
     prefix = scope.check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
-    at_txid = whole_number(question.as_of)
-    until = by_time.counted_until(of_request(request).pipeline_of(reader.spec.name), at_txid)
+    pipeline = of_request(request).pipeline_of(reader.spec.name)
     with SEARCHES.held(client_of(request)):
-        return by_time.series_by_time(reader, question, prefix, at_txid, until)
+        both = sides(reader, question, prefix, pipeline)
+        until = by_time.counted_until(pipeline, both.now[1])
+        values = _split(reader, question, prefix, both)
+        return by_time.series_by_time(reader, question, prefix, *both.now, until, values)
 
 
 @state_page
@@ -198,4 +227,12 @@ def _choices(spec: StateSpec, newest: str = "") -> dict[str, Any]:
     orders = [("", "newest first"), (newest, "oldest first")] if newest else [("", "key order")]
     for name in orderable(spec):
         orders += [(f"-{name}", f"{name}, largest first"), (name, f"{name}, smallest first")]
-    return {"orders": orders, "rows": ROWS, "measures": list(spec.measures), "example": next(iter(orderable(spec)), "")}
+    times = time_columns(spec)
+    return {
+        "orders": orders,
+        "rows": ROWS,
+        "measures": list(spec.measures),
+        "example": next(iter(orderable(spec)), ""),
+        "has_time": bool(times and spec.measures),
+        "splits": [name for name in spec.key if times and spec.measures and name != times[0]],
+    }
