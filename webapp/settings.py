@@ -52,7 +52,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "tidegauge.webapp.api.rendering.CompressedAnswers",
     "tidegauge.webapp.api.direct.DirectRequests",  # goes past what follows
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "tidegauge.webapp.core.static_files.CompressedStaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "tidegauge.webapp.accounts.known_sessions.KnownSessions",
     "django.middleware.common.CommonMiddleware",

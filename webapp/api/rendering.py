@@ -150,15 +150,30 @@ def not_modified(etag: str, instead_of: HttpResponse | None = None) -> HttpRespo
 
 
 class CompressedAnswers(GZipMiddleware):
-    """Compresses JSON of the API for clients that accept gzip.
+    """Compresses JSON of the API, and pages, for clients that accept gzip.
 
-    Its documents repeat no secret next to what a client sends, so their compressed size reveals nothing (BREACH). That
-    does not hold for pages with a CSRF token. Streams are not compressed, since that would collect them in memory.
+    Documents of the API repeat no secret next to what a client sends, so their compressed size reveals nothing
+    (BREACH). Pages do, so see `may_compress_page`. Streams are not compressed, since that would collect them in memory.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        if not isinstance(response, HttpResponse) or not request.path_info.startswith("/api/v1/"):
+        if not isinstance(response, HttpResponse) or len(response.content) < MIN_COMPRESSED_BYTES:
             return response
-        if len(response.content) < MIN_COMPRESSED_BYTES or response.headers.get("Content-Type") not in COMPRESSED_TYPES:
-            return response
-        return super().process_response(request, response)
+        if request.path_info.startswith("/api/v1/"):
+            is_compressed = response.headers.get("Content-Type") in COMPRESSED_TYPES
+        else:
+            is_compressed = may_compress_page(request, response)
+        return super().process_response(request, response) if is_compressed else response
+
+
+def may_compress_page(request: HttpRequest, response: HttpResponse) -> bool:
+    """Return whether the compressed size of a page tells nobody what is in it.
+
+    Only of pages that this site or the person at the browser asked for: an attacker has to make a browser ask for many
+    guesses from a page elsewhere. Not of answers to forms, which may show a new secret. CSRF tokens are masked anew in
+    each answer, and GZipMiddleware adds up to 100 random bytes (Heal the BREACH).
+    """
+    is_page = response.headers.get("Content-Type", "").startswith("text/html")
+    # Browsers that do not send the header are older than 2023, or reach the site without TLS, which hides nothing.
+    is_own = request.META.get("HTTP_SEC_FETCH_SITE", "none") in ("none", "same-origin")
+    return is_page and is_own and request.method == "GET"

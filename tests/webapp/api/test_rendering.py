@@ -34,12 +34,6 @@ class TestCompression:
 
         assert api.get("/api/v1/states", headers=GZIP | {"If-None-Match": etag}).status_code == 304
 
-    def test_pages_with_a_csrf_token_are_never_compressed(self, db, client):
-        page = client.get("/login", headers=GZIP)
-
-        assert b"csrfmiddlewaretoken" in page.content
-        assert "Content-Encoding" not in page.headers
-
     def test_streams_are_not_compressed(self, lasting, api):
         response = api.get("/api/v1/states/flights_by_carrier/export?format=csv", headers=GZIP)
 

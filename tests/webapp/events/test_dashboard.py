@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
-from playwright.sync_api import Page, expect
+from playwright.sync_api import CDPSession, Page, expect
 
 from tests.webapp.chromium import IN_A_BROWSER
 from tests.webapp.events.events_server import events_server
@@ -129,3 +129,21 @@ def test_a_page_of_another_origin_cannot_subscribe_with_a_users_session(events, 
     )
 
     assert outcome == "refused"
+
+
+def test_an_open_page_on_which_nothing_happens_takes_next_to_no_cpu(events, flights, page):
+    page.goto(TOTALS)
+    updates_by(page, "live")
+    page.wait_for_timeout(28_000)  # until the rate of the last commit has fallen to 0, which is news
+    inspector = page.context.new_cdp_session(page)
+    inspector.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = busy_seconds(inspector)
+    page.wait_for_timeout(15_000)
+
+    assert busy_seconds(inspector) - before < 15 * 0.003
+
+
+def busy_seconds(inspector: CDPSession) -> float:
+    """The CPU that the page's thread has taken: scripts, layout, painting."""
+    found = inspector.send("Performance.getMetrics")["metrics"]
+    return next(metric["value"] for metric in found if metric["name"] == "TaskDuration")

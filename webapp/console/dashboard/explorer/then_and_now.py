@@ -145,7 +145,7 @@ class _Line:
     ranks: tuple[int | None, int | None]
 
     def cells(self, shown: Sequence[Column]) -> SafeString:
-        parts = [_rank_cell(*self.ranks)]
+        parts: list[str | SafeString] = [_rank_cell(*self.ranks)]
         for column in shown:
             now, then = column.of(self.now), column.of(self.then)
             parts += [column.shown(now), column.shown(then), difference(now, then), share(now, then)]
@@ -225,21 +225,18 @@ def _ranks(values: dict[tuple[Any, ...], Any], column: Column | None) -> dict[tu
 
 def _sort(lines: list[_Line], spec: StateSpec, question: Question, ranked: Column | None) -> None:
     """Sort in place; lines without a number come last, in either direction."""
-    if question.order_by in spec.key:
+    if question.order_by is not None and question.order_by in spec.key:
         place = list(question.group or spec.key).index(question.order_by)
         lines.sort(key=lambda line: line.key[place], reverse=question.descending)
         return
     if ranked is None or (question.order_by is None and not question.movers):
         return
 
-    def by(line: _Line) -> float | None:
-        return line.gain(ranked) if question.movers else ranked.of(line.now)
-
     def key(line: _Line) -> tuple[bool, float]:
-        value = by(line)
+        value: Any = line.gain(ranked) if question.movers else ranked.of(line.now)
         if not is_number(value):
             return True, 0
-        return False, -value if question.descending else value  # type: ignore[operator]
+        return False, -value if question.descending else value
 
     lines.sort(key=key)
 

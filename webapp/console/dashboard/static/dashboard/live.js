@@ -81,6 +81,7 @@
     const often = seconds === 1 ? "every second" : `every ${seconds} seconds`;
     if (pause) pause.title = !now ? `Live: updates ${often}` : seconds === 1 ? "Live: updates on every commit" : `Live: updates on commits, at most ${often}`;
     document.body.dataset.updates = now ? "live" : "polling";
+    schedule();
   }
 
   function pollSeconds() {
@@ -91,8 +92,24 @@
   // At most as often as the page polls: an earlier refresh is left to the next poll.
   function refresh() {
     due = true;
+    if (performance.now() - refreshedAt >= pollSeconds() * 1000) ask();
+    else schedule();
+  }
+
+  function ask() {
     const poll = document.getElementById("poll");
-    if (poll && performance.now() - refreshedAt >= pollSeconds() * 1000) htmx.trigger(poll, "refresh");
+    if (poll) htmx.trigger(poll, "refresh");
+    schedule();
+  }
+
+  // One timer until the next request, because htmx's own one would wake an idle page every second.
+  let timer = 0;
+
+  function schedule() {
+    clearTimeout(timer);
+    if (paused()) return;
+    const wait = due || !connected ? 1000 * pollSeconds() : CONNECTED_REFRESH_MS;
+    timer = setTimeout(ask, Math.max(1000, refreshedAt + wait - performance.now()));
   }
 
   function connect() {
@@ -129,6 +146,7 @@
   }
 
   function followVisibility() {
+    schedule();
     if (document.hidden) return disconnect();
     due = true;
     connect();
@@ -168,6 +186,7 @@
   document.addEventListener("htmx:beforeSwap", (event) => { polled = isPoll(event); });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (isPoll(event) && !event.detail.successful) due = true;
+    schedule();
     // A request that a newer one replaced has no status and says nothing about the server.
     if (event.detail.xhr && event.detail.xhr.status) setOffline(event.detail.xhr.status >= 500);
   });
@@ -186,6 +205,7 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     if (pause && document.getElementById("live")) pause.hidden = false;
+    schedule();
     document.documentElement.classList.toggle("can-copy", Boolean(navigator.clipboard));
   });
 

@@ -3,12 +3,17 @@
 (() => {
   "use strict";
 
-  const UNITS = [[120, 1, "s"], [7200, 60, "min"], [172800, 3600, "h"], [Infinity, 86400, "days"]];
+  // Until how many seconds, the step of the text in seconds, its unit, and the seconds of that. From ten seconds on the
+  // steps are longer, because each change of a text paints the page, which takes five milliseconds.
+  const UNITS = [[10, 1, "s", 1], [60, 5, "s", 1], [120, 10, "s", 1], [7200, 60, "min", 60], [172800, 3600, "h", 3600], [Infinity, 86400, "days", 86400]];
   const DAY = { year: "numeric", month: "short", day: "numeric" };
   const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
   const day = new Intl.DateTimeFormat(undefined, DAY);
   const time = new Intl.DateTimeFormat(undefined, TIME);
   const dayAndTime = new Intl.DateTimeFormat(undefined, { ...DAY, ...TIME });
+
+  const HOUR_MS = 3600000;
+  const written = new WeakMap(); // element to what is written in it, and until when that is right
 
   let serverAheadMs = 0; // relative times count from the server's clock
 
@@ -18,8 +23,8 @@
   }
 
   function duration(seconds) {
-    const [, size, unit] = UNITS.find(([until]) => seconds < until);
-    return `${Math.floor(seconds / size).toLocaleString()} ${unit}`;
+    const [, step, unit, size] = UNITS.find(([until]) => seconds < until);
+    return `${((Math.floor(seconds / step) * step) / size).toLocaleString()} ${unit}`;
   }
 
   function ago(moment, suffix) {
@@ -36,15 +41,40 @@
 
   const FORMATS = { ago, until, at };
 
-  function show(element) {
-    const moment = new Date(element.dateTime);
-    const format = FORMATS[element.dataset.form];
-    const text = format ? format(moment, element.dataset.suffix) : element.textContent;
-    if (element.textContent !== text) element.textContent = text;
-    element.title = moment.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
+  const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+
+  /* How long a text stays right. A day is not longer than that of the date, and clocks that are set go unnoticed for it. */
+  function lasts(moment, form) {
+    if (form !== "ago" && form !== "until") return HOUR_MS;
+    const passed = Date.now() + serverAheadMs - moment;
+    const [, size] = UNITS.find(([until]) => Math.abs(passed) / 1000 < until);
+    const step = 1000 * size;
+    return Math.min(HOUR_MS, step - (((passed % step) + step) % step) + 1);
   }
 
-  const showAll = () => document.querySelectorAll("time[data-form]").forEach(show);
+  /* Writes a time if its text is no longer right: an open page with hundreds of times must cost next to nothing. */
+  function show(element) {
+    const now = performance.now();
+    const known = written.get(element);
+    if (known && known.dateTime === element.dateTime && known.clock === serverAheadMs && now < known.until) return known.until;
+    const moment = new Date(element.dateTime);
+    const { form, suffix } = element.dataset;
+    const text = FORMATS[form] ? FORMATS[form](moment, suffix) : element.textContent;
+    if (element.textContent !== text) element.textContent = text;
+    if (!known || known.dateTime !== element.dateTime) element.title = whole.format(moment);
+    const until = now + lasts(moment, form);
+    written.set(element, { dateTime: element.dateTime, clock: serverAheadMs, until });
+    return until;
+  }
+
+  let timer = 0;
+
+  function showAll() {
+    const until = Math.min(...[...document.querySelectorAll("time[data-form]")].map(show));
+    clearTimeout(timer);
+    // A hidden page is written again when it is looked at.
+    if (until < Infinity && !document.hidden) timer = setTimeout(showAll, Math.max(250, until - performance.now()));
+  }
 
   function zone() {
     const parts = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date());
@@ -58,7 +88,7 @@
     if (shownZone) shownZone.textContent = zone();
     setClock();
     showAll();
-    setInterval(showAll, 1000);
+    document.addEventListener("visibilitychange", showAll);
     const live = document.getElementById("live");
     if (!live) return;
     // This does not trigger itself endlessly, because `show` does not touch a text that is already right.
