@@ -48,6 +48,7 @@ def _compressed(response: FileResponse, path: str) -> HttpResponse:
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
         _kept[version] = gzip.compress(b"".join(response.streaming_content), mtime=0)
-    response.close()
+    # Not `response.close()`, which signals the end of the request.
+    response.file_to_stream.close()
     headers = dict(response.headers) | {"Content-Encoding": "gzip", "Content-Length": str(len(_kept[version]))}
     return HttpResponse(_kept[version], headers=headers)

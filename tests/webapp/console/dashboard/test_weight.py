@@ -1,5 +1,6 @@
 """Size, safety and accessibility of the pages' HTML."""
 
+import gzip
 import json
 import re
 from html import unescape
@@ -42,6 +43,18 @@ def test_a_page_with_all_its_files_is_small_without_compression(filled, admin_cl
 
     assert len(files) >= 4
     assert len(page.content) + sum(map(len, files.values())) < MOST_BYTES / 2
+
+
+@pytest.mark.parametrize("address", [*PAGES, "/states/flights_by_hour/explore", "/login"])
+def test_a_first_visit_takes_60_kb_over_the_wire_and_22_for_charts(filled, admin_client, address):
+    taken = {"HTTP_ACCEPT_ENCODING": "gzip"}
+    page = admin_client.get(address, **taken)
+    html = gzip.decompress(page.content) if page.headers.get("Content-Encoding") else page.content
+
+    files = [len(admin_client.get(file, **taken).content) for file in linked(html.decode())]
+
+    most = 82_000 if b"uplot" in html else 60_000
+    assert len(page.content) + sum(files) < most
 
 
 def test_a_page_of_many_batches_stays_small(filled: Flights, admin_client):
