@@ -23,7 +23,7 @@ class CollectedOrNotStorage(CompressedManifestStaticFilesStorage):
         return super().stored_name(name) if self.hashed_files else name
 
 
-class CompressedStaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
+class CompressedStaticFiles(WhiteNoiseMiddleware):
     """Serves static files compressed: as `collectstatic` has compressed them, else compressed at the first request.
 
     The files hold nothing secret, so their compressed size tells nothing.
@@ -44,11 +44,13 @@ class CompressedStaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
 
 def _compressed(response: FileResponse, path: str) -> HttpResponse:
     version = path, response.headers.get("ETag", "")
-    if version not in _kept:
+    file: Any = response.file_to_stream
+    packed = _kept.get(version)
+    if packed is None:
         if len(_kept) >= MOST_KEPT:
             _kept.clear()
-        _kept[version] = gzip.compress(b"".join(response.streaming_content), mtime=0)
+        packed = _kept[version] = gzip.compress(file.read(), mtime=0)
     # Not `response.close()`, which signals the end of the request.
-    response.file_to_stream.close()
-    headers = dict(response.headers) | {"Content-Encoding": "gzip", "Content-Length": str(len(_kept[version]))}
-    return HttpResponse(_kept[version], headers=headers)
+    file.close()
+    headers = dict(response.headers) | {"Content-Encoding": "gzip", "Content-Length": str(len(packed))}
+    return HttpResponse(packed, headers=headers)

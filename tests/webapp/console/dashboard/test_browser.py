@@ -187,7 +187,7 @@ def test_without_scripts_search_sort_and_links_work_and_times_are_utc(flights, v
     page.locator("#q").fill("C0")
     page.get_by_role("button", name="Search").click()
     page.locator("#sort-flights").click()
-    page.get_by_role("link", name="JFK", exact=True).first.click()
+    page.get_by_role("link", name="JFK · C00").click()
 
     assert page.get_by_role("heading", level=1).inner_text() == "JFK · C00"
     assert page.locator("#zone").inner_text() == "UTC"
@@ -338,17 +338,17 @@ def test_an_entry_that_moves_up_keeps_its_row_and_the_others_do_not_flash(flight
     expect(page.locator(".entries .flash").first).to_be_visible()
     flashed = page.locator(".entries tr:has(.flash)")
     expect(flashed).to_have_count(1)
-    assert page.evaluate("document.activeElement.textContent") == "C20"
+    assert page.evaluate("document.activeElement.textContent") == "JFK · C20"
 
 
 def test_a_table_follows_while_the_reader_scrolls_it_by_keyboard(flights, page):
     page.goto(f"{STATE}?q=EWR")
-    page.locator(".panel.scroll").first.focus()
+    page.locator(".panel.wide").focus()
 
     flights.commit({("EWR", "C07"): 5_000})
 
     expect(page.get_by_role("row", name="EWR · C07")).to_contain_text("5,093")
-    assert page.evaluate("document.activeElement.matches('.panel.scroll')")
+    assert page.evaluate("document.activeElement.matches('.panel.wide')")
 
 
 def test_a_selection_that_is_not_submitted_survives_commits(flights, page):
