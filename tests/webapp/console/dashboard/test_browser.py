@@ -187,7 +187,7 @@ def test_without_scripts_search_sort_and_links_work_and_times_are_utc(flights, v
     page.locator("#q").fill("C0")
     page.get_by_role("button", name="Search").click()
     page.locator("#sort-flights").click()
-    page.get_by_role("link", name="JFK · C00").click()
+    page.get_by_role("link", name="JFK · C00").first.click()
 
     assert page.get_by_role("heading", level=1).inner_text() == "JFK · C00"
     assert page.locator("#zone").inner_text() == "UTC"
