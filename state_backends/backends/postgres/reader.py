@@ -122,8 +122,8 @@ class StateReader(Reader):
         asked, past = check_measures(self.spec, query.measures), query.at_txid is not None
         bounds, conditions = query.bounds(self.spec)
         place = check_after(self.spec, query.order_by, query.after)
-        # The primary key gives the order by its first column, so that a page now reads little more than it shows, unless
-        # it has to look for entries that match.
+        # The primary key gives the order by its first column, so that a page now reads little more than it shows,
+        # unless it has to look for entries that match.
         is_searched = bool(conditions or query.search)
         is_indexed = query.order_by == next(iter(self.spec.key), "") and not past and not is_searched
         if query.order_by is not None and query.most_read and not is_indexed:
