@@ -38,8 +38,9 @@ class KnownSessions:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
         session, cookie = request.session, request.COOKIES.get(settings.SESSION_COOKIE_NAME)
-        # A session that nobody has read is not read for this.
-        if cookie and session.accessed and SESSION_KEY in session and cookie == session.session_key:
+        # Django keeps what it has read here. A session that was not read, or could not be, is not read for this.
+        is_read = hasattr(session, "_session_cache")
+        if cookie and is_read and SESSION_KEY in session and cookie == session.session_key:
             _remember(_digest(cookie), str(session[SESSION_KEY]))
         return response
 
