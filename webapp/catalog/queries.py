@@ -70,7 +70,7 @@ class PipelineStatus:
     committed_time: the batch time of the committed batch; committed_at: when it was committed.
     host, pid, started_at, start: of its last driver, and how that was started. ended_at: its last report, if it has
         ended. message: with its commands as they work on that host.
-    trend: None without batches of the last minutes. rows_in: of all batches.
+    trend: None without batches of the last minutes. rows_in: of all batches. unserved: the states with a finding.
     """
 
     name: str
@@ -108,6 +108,7 @@ class PipelineStatus:
     start: DriverStart = PLAIN
     trend: Trend | None = None
     rows_in: int = 0
+    unserved: Sequence[str] = ()
 
     @property
     def is_driven(self) -> bool:
@@ -217,6 +218,7 @@ SELECT p.name, p.description, p.spout, p.epoch, p.committed_txid, p.committed_ti
        CASE WHEN wanted.paused THEN 'paused' ELSE 'running' END AS wanted,
        coalesce(wanted.requested_by, '') AS wanted_by, wanted.requested_at AS wanted_at,
        reprocess.status AS reprocess, last_reprocess.figures AS last_reprocess, own.states, own.guarantees,
+       own.unserved,
        trend.before AS trend, coalesce(recent.rows_per_second, 0)::float8 AS rows_per_second,
        coalesce(last.total_rows_in, 0) AS rows_in, coalesce(last.total_late, 0) AS late,
        coalesce(last.total_dropped, 0) AS dropped,
@@ -236,7 +238,8 @@ CROSS JOIN LATERAL (
 LEFT JOIN tidegauge.pipeline_wish wanted ON wanted.pipeline = p.name
 LEFT JOIN tidegauge.batch last ON last.pipeline = p.name AND last.txid = p.committed_txid
 LEFT JOIN LATERAL (
-    SELECT array_agg(s.name ORDER BY s.name) AS states, array_agg(s.guarantee) AS guarantees
+    SELECT array_agg(s.name ORDER BY s.name) AS states, array_agg(s.guarantee) AS guarantees,
+           array_agg(s.name ORDER BY s.name) FILTER (WHERE s.finding <> '') AS unserved
     FROM tidegauge.state s WHERE s.pipeline = p.name
 ) own ON true
 LEFT JOIN LATERAL (
@@ -359,6 +362,7 @@ def _status(row: dict[str, Any]) -> PipelineStatus:
         status=status,
         guarantee=weakest(row.pop("guarantees") or [""]),
         states=row.pop("states") or [],
+        unserved=row.pop("unserved") or [],
         pending=pending,
         waiting_since=since,
         lag_seconds=_lag_seconds(pending, since),

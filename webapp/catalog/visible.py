@@ -139,6 +139,7 @@ class Visible:
             start=PLAIN,
             rows_in=0,
             states=[state for state in pipeline.states if self.sees(state)],
+            unserved=[state for state in pipeline.unserved if self.sees(state)],
             reprocess=reprocess and replace(reprocess, message=""),
             last_reprocess=last and replace(last, lacks=""),
         )

@@ -49,9 +49,11 @@ def test_it_ends_with_its_client():
     assert asyncio.run(run())
 
 
-def test_after_the_front_has_waited_the_view_waits_no_longer():
+def test_after_the_front_has_waited_the_view_waits_for_the_publication_at_most():
     def ask() -> None:
         waits.of_request.set(Wait(["a"], txid=1, until=time.monotonic() + 600, is_over=True))
+        assert waits.deadline(600) <= time.monotonic() + waits.PUBLISHED_SECONDS
+        waits.of_request.set(Wait(["a"], txid=1, until=time.monotonic(), is_over=True))
         assert waits.deadline(600) <= time.monotonic()
         assert not waits.leave_to_front(["a"], 1, 0.0)
 

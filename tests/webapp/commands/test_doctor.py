@@ -89,9 +89,8 @@ def test_every_fault_is_found_in_one_run(lasting, working_directory, settings, m
         "settings", "disk", "database", "redis", "pipelines", "states", "checkpoints", "declarations"
     }  # fmt: skip
     assert ended == "8 things are wrong"
-    assert errors["pipelines", next(text for check, text in errors if check == "pipelines")].endswith(
-        "`tidegauge run flights`"
-    )
+    [remedy] = [remedy for (check, _), remedy in errors.items() if check == "pipelines"]
+    assert remedy.startswith("Correct the cause, then ")
     assert any("can be read by others" in text for _, text in warnings)
     assert any("slot 'forgotten'" in text for _, text in facts)
 

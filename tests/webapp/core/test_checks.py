@@ -50,6 +50,7 @@ def test_a_server_process_logs_the_warnings(reached, caplog):
 READ = re.compile(r"""(?:\benv\.\w+\(\s*|environ\.get\(|environ\[|^[A-Z_]+ = )"([A-Z]+(?:_[A-Z]+)*)\"""", re.MULTILINE)
 NO_SETTINGS = {
     "CONTENT_LENGTH", "HTTP_ORIGIN", "PATH_INFO", "QUERY_STRING", "REQUEST_METHOD",  # of a request
+    "SYSTEMD_EXEC_PID",  # set by systemd
     "PATH", "PYTHONPATH", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP",  # set for programs that are started
     "DENY", "UTC",  # constants of other kinds
     "KAFKA_SERVERS",  # of an example

@@ -49,10 +49,13 @@ class Figures:
 
 @dataclass(frozen=True)
 class Health:
+    """unserved: names of states whose reads are refused, because their store and the ledger disagree."""
+
     title: str
     says: str
     figures: Figures
     waterline: Waterline | None
+    unserved: Sequence[str]
 
 
 def health(pipelines: Sequence[PipelineStatus], found: Sequence[Incident], *, is_restricted: bool) -> Health:
@@ -67,7 +70,8 @@ def health(pipelines: Sequence[PipelineStatus], found: Sequence[Incident], *, is
         requests=None if is_restricted else _requests(now),
     )
     line = waterline([*recorded, latest], now, settings.TIDEGAUGE_STALE_AFTER_SECONDS) if recorded else None
-    return Health(_title(pipelines, found), _says(pipelines, found), figures, line)
+    unserved = [name for pipeline in pipelines for name in pipeline.unserved]
+    return Health(_title(pipelines, found), _says(pipelines, found), figures, line, unserved)
 
 
 def waterline(points: Sequence[HealthSample], now: datetime, limit: float | None) -> Waterline:
@@ -118,7 +122,7 @@ def _title(pipelines: Sequence[PipelineStatus], found: Sequence[Incident]) -> st
         return f"{whole}{'s' if needed == 1 and count > 1 else ''} you"
     if found:
         return "Every problem is acknowledged"
-    if all(verdict(pipeline).tone == "good" for pipeline in pipelines):
+    if all(verdict(pipeline).tone == "good" and not pipeline.unserved for pipeline in pipelines):
         return "The pipeline is well" if count == 1 else f"All {number(count)} pipelines are well"
     return f"No problems in {number(count)} pipeline{'s' if count > 1 else ''}"
 

@@ -287,8 +287,9 @@ class TestStatePage:
     def test_its_statements_do_not_grow_with_keys_or_states(self, filled, reader, django_assert_num_queries):
         reader.get("/states/flights_by_carrier/")
 
-        # Session, user, permissions, strip; pipeline, state, keys, two for the lineage; the reader's are not Django's.
-        with django_assert_num_queries(10):
+        # Session, user, restriction, pipelines, trend; state, keys, lineage, saved queries, two for permissions. The
+        # reader's are not Django's.
+        with django_assert_num_queries(11):
             reader.get("/states/flights_by_carrier/")
 
     def test_entries_are_sorted_by_a_measure(self, filled, reader):

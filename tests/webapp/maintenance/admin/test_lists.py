@@ -291,7 +291,7 @@ class TestWritingAsTheDashboard:
 
     def test_sizes_numbers_and_durations_are_written_alike(self, filled, admin_client):
         filled.commit({("EWR", "C00"): 1_234})
-        size = re.search(r"60 ([\d.]+ kB) ", text(admin_client.get("/")))[1]
+        size = re.search(r"60 ([\d.]+ kB) ", text(admin_client.get("/states/")))[1]
 
         assert f" {size} " in text(admin_client.get("/admin/states/state/"))
         assert re.search(
