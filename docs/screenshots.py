@@ -64,7 +64,7 @@ def _sign_in(browser: Browser, access: Mapping[str, str]) -> Any:
         page.get_by_label("Username").fill(access["admin_user"])
         page.get_by_label("Password").fill(access["admin_password"])
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("heading", name="Overview").wait_for()
+        page.locator(".headline h1").wait_for()
         return context.storage_state()
 
 

@@ -151,6 +151,7 @@ def test_an_operator_pauses_resumes_compacts_and_cancels(page, demo):
 
 def worker_pid(page: Page) -> int:
     page.goto("/")
+    page.locator("#services summary").click()
     return int(page.locator("tr", has=page.get_by_role("rowheader", name="worker")).locator("td").nth(3).inner_text())
 
 
@@ -179,6 +180,7 @@ def test_every_page_fits_a_phone_in_dark_mode(phone, demo):
     for name in ("Maintenance", "API keys", "Health"):
         phone.get_by_role("navigation", name="Main").get_by_role("link", name=name).tap()
         expect(phone.locator("nav [aria-current=page]")).to_have_text(name)
+    phone.get_by_role("navigation", name="Main").get_by_role("link", name="States").tap()
     phone.locator("#state-routes").get_by_role("link").first.tap()
     phone.get_by_role("searchbox").fill("LAX")
     expect(phone.locator("table.entries tbody tr").first).to_contain_text("LAX")

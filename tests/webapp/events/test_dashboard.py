@@ -75,7 +75,7 @@ def test_a_driver_that_dies_is_reported_without_a_notification(events, flights, 
 
     flights.die()
 
-    expect(page.locator(".status[data-announce]")).to_have_text("lost", timeout=4_000)
+    expect(page.locator(".status[data-announce^='flights:']")).to_have_text("lost", timeout=4_000)
 
 
 def test_without_events_a_page_polls_and_shows_no_notice(flights, page):
