@@ -72,15 +72,22 @@ class Trend:
             return _compared(pending, self.pending, STEADY_SHARE * self.pending)
         return _compared(lag, self.lag, max(STEADY_SECONDS, STEADY_SHARE * self.lag))
 
-    def left(self, pending: int) -> str:
-        """Return when the pending input will be counted at the present rate, and that rate; empty if it is not less."""
+    def seconds_left(self, pending: int) -> float | None:
+        """Return when the pending input will be counted at the present rate; None if it does not become less."""
         done = self.pending - pending
         if not self.is_known or done <= 0 or not pending:
+            return None
+        return pending * self.seconds / done
+
+    def left(self, pending: int) -> str:
+        """Return when the pending input will be counted at the present rate, and that rate; empty if it is not less."""
+        seconds = self.seconds_left(pending)
+        if seconds is None:
             return ""
-        each = self.seconds / done
+        each = seconds / pending
         per, unit = (60, "minute") if each < 60 else (3600, "hour")
         rate = _rounded(per / each)
-        return f"done in about {about(pending * each)} ({number(pending)} {self.unit} at {number(rate)} a {unit})"
+        return f"done in about {about(seconds)} ({number(pending)} {self.unit} at {number(rate)} a {unit})"
 
 
 def about(seconds: float) -> str:

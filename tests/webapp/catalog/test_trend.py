@@ -28,6 +28,10 @@ def behind(filled):
         ({}, "falling behind", "watch", "behind 8 min, growing; done in about 69 min (275 files at 4 a minute)"),
         ({"pending": {"count": 400}}, "falling behind", "watch", "behind 8 min, growing"),
         (
+            {"pending": {"count": 60}},
+            "catching up", "good", "behind 8 min, growing; done in about 2 min (60 files at 26 a minute)",
+        ),
+        (
             {"trend": replace(BEFORE, lag=900.0)},
             "catching up", "good", "behind 8 min, shrinking; done in about 69 min (275 files at 4 a minute)",
         ),
