@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from hashlib import sha1
 from typing import Any, NamedTuple, TypeVar
 
 import redis
@@ -23,7 +22,6 @@ import redis.asyncio
 from django.conf import settings
 from redis.asyncio.retry import Retry as RetryOnLoop
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from tidegauge.state_backends import steps
@@ -149,13 +147,9 @@ async def _run_on_loop(script: str, keys: Sequence[str], arguments: Sequence[str
     if _outage.is_on():
         return None
     try:
-        client = _client_on_loop(asyncio.get_running_loop(), settings.REDIS_URL)
-        asked = [*keys, *arguments]
+        found = _script_on_loop(asyncio.get_running_loop(), settings.REDIS_URL, script)
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            try:
-                return await client.evalsha(_digest(script), len(keys), *asked)
-            except NoScriptError:
-                return await client.eval(script, len(keys), *asked)
+            return await found(keys=keys, args=arguments)
     except (redis.RedisError, ValueError, TimeoutError) as error:
         _outage.begin(error)
         return None
@@ -163,7 +157,7 @@ async def _run_on_loop(script: str, keys: Sequence[str], arguments: Sequence[str
 
 def reset() -> None:
     """Drop the connections to Redis, and the record of an outage."""
-    for kept in (_script, _client, _client_on_loop):
+    for kept in (_script, _client, _script_on_loop, _client_on_loop):
         kept.cache_clear()
     _outage.end()
 
@@ -187,9 +181,9 @@ def _client_on_loop(loop: asyncio.AbstractEventLoop, url: str) -> redis.asyncio.
     return redis.asyncio.Redis.from_url(url, retry=RetryOnLoop(NoBackoff(), 0), **unlimited)
 
 
-@cache
-def _digest(script: str) -> str:
-    return sha1(script.encode()).hexdigest()  # noqa: S324  Redis names scripts so
+@lru_cache(maxsize=4)
+def _script_on_loop(loop: asyncio.AbstractEventLoop, url: str, script: str) -> Any:
+    return _client_on_loop(loop, url).register_script(script)
 
 
 def _interval(rate: int) -> int:

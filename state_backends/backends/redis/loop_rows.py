@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
-from hashlib import sha1
 from typing import Any
 
 import redis.asyncio
@@ -16,7 +15,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
+from redis.commands.core import AsyncScript
 
 from tidegauge.state_backends.backends.redis.client import Classes, address, limits, made, unavailable
 from tidegauge.state_backends.backends.redis.committed import SCRIPT, CommittedReads
@@ -36,8 +35,8 @@ class RedisLoopRows:
 
     def __init__(self, spec: StateSpec) -> None:
         self._reads = CommittedReads(KeyNames(spec), spec)
-        self._script = script_text(spec, SCRIPT)
-        self._digest = sha1(self._script.encode()).hexdigest()  # noqa: S324  Redis names scripts so
+        self._text = script_text(spec, SCRIPT)
+        self._script: AsyncScript | None = None
 
     async def multi_get_committed(
         self, keys: Sequence[Key], *, clock: datetime | None = None
@@ -54,13 +53,13 @@ class RedisLoopRows:
         client = self._client()
         with unavailable():
             await client.initialize()  # of a cluster, where its slots are
-            return [await self._reply(client, keys, arguments) for _, keys, arguments in calls]
+            script = self._script_of(client)
+            return [await script(keys, arguments) for _, keys, arguments in calls]
 
-    async def _reply(self, client: Any, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Any:
-        try:
-            return await client.evalsha(self._digest, len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await client.eval(self._script, len(keys), *keys, *arguments)
+    def _script_of(self, client: Any) -> AsyncScript:
+        if self._script is None or self._script.registered_client is not client:
+            self._script = client.register_script(self._text)
+        return self._script
 
 
 # A connection belongs to the loop that has opened it. A process has one loop.
