@@ -4,20 +4,23 @@ Being known grants nothing but a place in the queue: each request still checks i
 session lets its browser wait among the signed-in for ten minutes more.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponse, parse_cookie
 
+from tidegauge.webapp.accounts.authentication import digest_of
+
 KNOWN_SECONDS = 600.0
 MOST_KNOWN = 10_000
 
 # The primary key of the user, and until when it is known on the monotonic clock, by digest of the cookie; oldest first.
 _known: dict[bytes, tuple[str, float]] = {}
+_lock = threading.Lock()
 
 
 def user_of(meta: Mapping[str, Any]) -> str | None:
@@ -25,7 +28,7 @@ def user_of(meta: Mapping[str, Any]) -> str | None:
     cookies = meta.get("HTTP_COOKIE")
     if not cookies or not _known:
         return None
-    user, until = _known.get(_digest(parse_cookie(cookies).get(settings.SESSION_COOKIE_NAME, "")), ("", 0.0))
+    user, until = _known.get(digest_of(parse_cookie(cookies).get(settings.SESSION_COOKIE_NAME, "")), ("", 0.0))
     return user if time.monotonic() < until else None
 
 
@@ -41,7 +44,7 @@ class KnownSessions:
         # Django keeps what it has read here. A session that was not read, or could not be, is not read for this.
         is_read = hasattr(session, "_session_cache")
         if cookie and is_read and SESSION_KEY in session and cookie == session.session_key:
-            _remember(_digest(cookie), str(session[SESSION_KEY]))
+            _remember(digest_of(cookie), str(session[SESSION_KEY]))
         return response
 
 
@@ -50,11 +53,9 @@ def clear_cache() -> None:
 
 
 def _remember(digest: bytes, user: str) -> None:
-    _known.pop(digest, None)
-    if len(_known) >= MOST_KNOWN:
-        _known.pop(next(iter(_known)), None)
-    _known[digest] = user, time.monotonic() + KNOWN_SECONDS
-
-
-def _digest(cookie: str) -> bytes:
-    return sha256(cookie.encode(errors="surrogatepass")).digest()
+    # With a lock, because two threads may find the table full at once.
+    with _lock:
+        _known.pop(digest, None)
+        if len(_known) >= MOST_KNOWN:
+            del _known[next(iter(_known))]
+        _known[digest] = user, time.monotonic() + KNOWN_SECONDS
