@@ -10,7 +10,8 @@ from tidegauge.state_backends.ledger.batch_time import checked_clock
 from tidegauge.state_backends.schema import role_setup
 from tidegauge.state_backends.schema.roles import of_database
 from tidegauge.state_backends.session import check_version, unsafe_settings
-from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING, Finding, megabytes
+from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING, Finding
+from tidegauge.webapp.core.writing import size as bytes_as_text
 
 MOST_CONNECTIONS = 0.8
 MOST_SLOT_BYTES = 1_000_000_000
@@ -30,7 +31,7 @@ def check_server(conn: psycopg.Connection) -> Iterator[Finding]:
     row = conn.execute(SERVER).fetchone()
     assert row is not None
     version, size, used, most = row
-    yield Finding("database", OK, f"PostgreSQL {version}, database {conn.info.dbname!r} of {megabytes(size)}")
+    yield Finding("database", OK, f"PostgreSQL {version}, database {conn.info.dbname!r} of {bytes_as_text(size)}")
     try:
         check_version(conn.info.server_version)
     except ServerVersionError as error:
@@ -94,9 +95,9 @@ def check_slots(conn: psycopg.Connection) -> Iterator[Finding]:
             )
         elif kept > MOST_SLOT_BYTES:
             yield Finding(
-                "slots", WARNING, f"slot {name!r} keeps {megabytes(kept)} of the server's log"
+                "slots", WARNING, f"slot {name!r} keeps {bytes_as_text(kept)} of the server's log"
                 + ("" if active else ", and nothing reads it"),
                 f"start the pipeline or standby that reads it; if there is none any more, {drop}",
             )  # fmt: skip
         else:
-            yield Finding("slots", OK, f"slot {name!r} keeps {megabytes(kept)}")
+            yield Finding("slots", OK, f"slot {name!r} keeps {bytes_as_text(kept)}")

@@ -17,7 +17,3 @@ class Finding:
     level: str
     message: str
     remedy: str = ""
-
-
-def megabytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

@@ -13,8 +13,9 @@ from django.conf import settings
 from tidegauge.pipelines.embedded.data_dir import data_dir
 from tidegauge.pipelines.embedded.java import java_home
 from tidegauge.pipelines.errors import RuntimeSetupError
-from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING, Finding, megabytes
+from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING, Finding
 from tidegauge.webapp.commands.management.version import version
+from tidegauge.webapp.core.writing import size as bytes_as_text
 
 LEAST_FREE_BYTES = 1_000_000_000
 LEAST_FREE_SHARE = 0.05
@@ -64,7 +65,9 @@ def check_versions() -> Iterator[Finding]:
 
 def check_disk() -> Iterator[Finding]:
     disk = shutil.disk_usage(data_dir())
-    message = f"{megabytes(disk.free)} of {megabytes(disk.total)} are free for the data folder {str(data_dir())!r}"
+    message = (
+        f"{bytes_as_text(disk.free)} of {bytes_as_text(disk.total)} are free for the data folder {str(data_dir())!r}"
+    )
     full = disk.free < LEAST_FREE_BYTES
     if full or disk.free < disk.total * LEAST_FREE_SHARE:
         remedy = "make room, or set TIDEGAUGE_HOME to a folder on another disk"

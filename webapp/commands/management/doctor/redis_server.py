@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import redis
 
-from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING, Finding, megabytes
+from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING, Finding
+from tidegauge.webapp.core.writing import size as bytes_as_text
 
 MOST_USED_MEMORY = 0.9
 TIMEOUT_SECONDS = 5.0
@@ -34,7 +35,7 @@ def check_redis(url: str, variable: str, *, holds_states: bool) -> Iterator[Find
     yield Finding(
         "redis", OK,
         f"{variable}: {info.get('server_name', 'redis')} {info.get('valkey_version') or info['redis_version']}, "
-        f"{megabytes(info['used_memory'])}",
+        f"{bytes_as_text(info['used_memory'])}",
     )  # fmt: skip
     policy, limit = info.get("maxmemory_policy", "noeviction"), info.get("maxmemory", 0)
     what = "rows of states" if holds_states else "tasks that wait for a worker"
@@ -45,8 +46,9 @@ def check_redis(url: str, variable: str, *, holds_states: bool) -> Iterator[Find
             f"`{command} maxmemory-policy noeviction`, and the same in its configuration file",
         )  # fmt: skip
     if limit and info["used_memory"] > limit * MOST_USED_MEMORY:
+        used = f"{bytes_as_text(info['used_memory'])} of maxmemory {bytes_as_text(limit)}"
         yield Finding(
-            "redis", WARNING, f"{variable}: {megabytes(info['used_memory'])} of maxmemory {megabytes(limit)} are used",
+            "redis", WARNING, f"{variable}: {used} are used",
             f"give it more: `{command} maxmemory {limit * 2}`",
         )  # fmt: skip
     if holds_states and not info.get("aof_enabled"):

@@ -10,7 +10,8 @@ from tidegauge.pipelines.checkpoint.folder import checkpoint_id, last_batch
 from tidegauge.pipelines.embedded.data_dir import data_dir
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.state_backends.errors import TidegaugeError
-from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING, Finding, megabytes
+from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING, Finding
+from tidegauge.webapp.core.writing import size as bytes_as_text
 
 LEVELS = {"bad": ERROR, "watch": WARNING}
 
@@ -50,7 +51,7 @@ def check_states(conn: psycopg.Connection) -> Iterator[Finding]:
                 f"`tidegauge retire {state.name} --keep`, or declare it again",
             )  # fmt: skip
     keys, size = sum(state.keys_estimate for state in states), sum(state.bytes for state in states)
-    yield Finding("states", OK, f"{len(states)} states with {keys} keys, {megabytes(size)}")
+    yield Finding("states", OK, f"{len(states)} states with {keys} keys, {bytes_as_text(size)}")
 
 
 def check_checkpoints(conn: psycopg.Connection) -> Iterator[Finding]:
