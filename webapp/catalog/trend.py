@@ -1,8 +1,8 @@
 """Trend: whether the lag of a pipeline grows or shrinks, and when its pending input will be counted.
 
-The lag now is compared with what the ledger recorded after a batch up to WINDOW ago. Lag and pending input are two
-figures: while files that landed together are counted one after the other, the oldest of them gets older although fewer
-and fewer are left.
+The lag now is compared with what the ledger recorded after a batch of the last ten minutes. Lag and pending input are
+two figures: while files that landed together are counted one after the other, the oldest of them gets older although
+fewer and fewer are left.
 """
 
 from collections.abc import Mapping

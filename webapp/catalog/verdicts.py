@@ -105,7 +105,7 @@ def _stale(pipeline: PipelineStatus, limits: Limits) -> Verdict | None:
     if pipeline.status not in ("running", "starting") or lag is None or most is None or lag <= most:
         return None
     reason = f"its oldest input has waited for {_length(lag)}, more than {_length(most)}"
-    left = _left(pipeline)
+    left = pipeline.trend.left(_pending(pipeline)) if pipeline.trend else ""
     remedy = left if left else "Compare rows per second with pending input; a batch may hang."
     return Verdict("stale", reason, f"{remedy[0].upper()}{remedy[1:]}{'.' if left else ''}")
 
@@ -157,24 +157,20 @@ def _by_lag(pipeline: PipelineStatus, limits: Limits) -> Verdict:
         return Verdict("starting", "its first batch is running")
     if trend is None or not trend.is_behind(lag):
         return Verdict("catching up", "it is counting new input")
-    change = trend.change(lag, pending)
+    change, left = trend.change(lag, pending), trend.left(pending)
     behind = f"{number(pending)} {trend.unit} wait" if lag is None else f"behind {_length(lag)}"
     said = f"{behind}, {CHANGES[change]}" if trend.is_known else behind
-    reason = "; ".join(filter(None, [said, trend.left(pending)]))
+    reason = "; ".join(filter(None, [said, left]))
     # While files that landed together are counted, the lag grows to the end. That is no problem if it ends in time.
-    left, limit = trend.seconds_left(pending), limits.stale_seconds
-    is_in_time = lag is not None and left is not None and limit is not None and lag + left <= limit
+    seconds, limit = trend.seconds_left(pending), limits.stale_seconds
+    is_in_time = lag is not None and seconds is not None and limit is not None and lag + seconds <= limit
     if change > 0 and not is_in_time:
-        return Verdict("falling behind", reason, "" if trend.left(pending) else MORE_INPUT)
+        return Verdict("falling behind", reason, "" if left else MORE_INPUT)
     return Verdict("catching up", reason)
 
 
 def _pending(pipeline: PipelineStatus) -> int:
     return int((pipeline.pending or {}).get("count") or 0)
-
-
-def _left(pipeline: PipelineStatus) -> str:
-    return pipeline.trend.left(_pending(pipeline)) if pipeline.trend else ""
 
 
 Rule = Callable[[PipelineStatus, Limits], Verdict | None]
