@@ -81,6 +81,7 @@ def test_a_state_with_a_finding_is_not_served_and_says_what_to_type(api, views, 
         shown = admin_client.get(f"/states/{views.name}{page}", follow=True).content.decode()
         assert "it is broken; run <code>tidegauge rebuild x --to redis</code>" in shown
     assert "not served" in admin_client.get("/").content.decode()
+    assert "<h1>A state is not served</h1>" in admin_client.get("/").content.decode()
 
     findings.record(views.conn, views.name, "")
     assert counts(api, views, "a") == [1]

@@ -71,7 +71,7 @@ def health(pipelines: Sequence[PipelineStatus], found: Sequence[Incident], *, is
     )
     line = waterline([*recorded, latest], now, settings.TIDEGAUGE_STALE_AFTER_SECONDS) if recorded else None
     unserved = [name for pipeline in pipelines for name in pipeline.unserved]
-    return Health(_title(pipelines, found), _says(pipelines, found), figures, line, unserved)
+    return Health(_title(pipelines, found, unserved), _says(pipelines, found), figures, line, unserved)
 
 
 def waterline(points: Sequence[HealthSample], now: datetime, limit: float | None) -> Waterline:
@@ -114,15 +114,17 @@ def _requests(now: datetime) -> int:
     return UsageHour.objects.filter(hour=hour).aggregate(sum=Sum("requests"))["sum"] or 0
 
 
-def _title(pipelines: Sequence[PipelineStatus], found: Sequence[Incident]) -> str:
+def _title(pipelines: Sequence[PipelineStatus], found: Sequence[Incident], unserved: Sequence[str]) -> str:
     count = len(pipelines)
     needed = sum(each.acknowledged is None for incident in found for each in incident.pipelines)
     if needed:
         whole = "The pipeline needs" if count == 1 else f"{number(needed)} of {number(count)} pipelines need"
         return f"{whole}{'s' if needed == 1 and count > 1 else ''} you"
+    if unserved:
+        return "A state is not served" if len(unserved) == 1 else f"{number(len(unserved))} states are not served"
     if found:
         return "Every problem is acknowledged"
-    if all(verdict(pipeline).tone == "good" and not pipeline.unserved for pipeline in pipelines):
+    if all(verdict(pipeline).tone == "good" for pipeline in pipelines):
         return "The pipeline is well" if count == 1 else f"All {number(count)} pipelines are well"
     return f"No problems in {number(count)} pipeline{'s' if count > 1 else ''}"
 
