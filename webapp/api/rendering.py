@@ -170,8 +170,8 @@ def may_compress_page(request: HttpRequest, response: HttpResponse) -> bool:
     """Return whether the compressed size of a page tells nobody what is in it.
 
     Only of pages that this site or the person at the browser asked for: an attacker has to make a browser ask for many
-    guesses from a page elsewhere. Not of answers to forms, which may show a new secret. CSRF tokens are masked anew in
-    each answer, and GZipMiddleware adds up to 100 random bytes (Heal the BREACH).
+    guesses from a page elsewhere. Not of answers to forms, which may show a new secret. Each answer has a CSRF token
+    with another mask, and GZipMiddleware adds up to 100 random bytes (Heal the BREACH).
     """
     is_page = response.headers.get("Content-Type", "").startswith("text/html")
     # Browsers that do not send the header are older than 2023, or reach the site without TLS, which hides nothing.

@@ -44,7 +44,7 @@ class LoopStores:
                 await rows.close()
 
     def _rows_of(self, spec: StateSpec) -> LoopRows | None:
-        # Made once, because that composes a script. A state that is declared anew has another object as its spec.
+        # Made once, because that composes a script. A state whose declaration has changed has another spec object.
         held = self._rows.get(spec.name)
         if held is None or held[0] is not spec:
             held = self._rows[spec.name] = spec, BACKENDS[spec.backend].loop_rows(spec)

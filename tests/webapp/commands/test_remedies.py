@@ -108,7 +108,7 @@ def test_every_printed_command_works_when_it_is_typed_in_that_state(operator):
     assert "It waits for Spark to start." in operator._pages.get("/pipelines/orders/").content.decode()
     operator.goes_on(driver)
 
-    # Killed: the page says so, and its command goes on from the last commit.
+    # Killed: the page says so, and the command that it prints continues from the last commit.
     operator.end(driver, signal.SIGKILL)
     again = operator.printed()
     assert f"tidegauge run orders --input 'in box' --checkpoint {operator.checkpoint}" in again

@@ -211,7 +211,7 @@
 
   const isByTime = (answer) => answer.is_open !== undefined && answer.times.length > 0;
 
-  /* The points of the lines. That of an open step is left out, because its value will rise: the line goes on as it was. */
+  /* The points of the lines. The point of an open step is left out, because its value will rise. The line keeps the height of the step before. */
   function points(answer, values) {
     if (!isByTime(answer)) return values;
     const [times, ...lines] = values;
