@@ -13,6 +13,8 @@ import pytest
 import redis
 from django.core.management import CommandError, call_command
 
+from tests.harness.process_tree import family, is_alive
+from tests.harness.waiting import eventually
 from tests.webapp.flights import SPECS
 from tidegauge.pipelines.embedded.temporary import temporary_database
 from tidegauge.state_backends import BatchLedger, Catalog, state_reader
@@ -111,8 +113,11 @@ def test_after_everything_was_lost_the_restored_pipeline_continues_exactly(proje
         saved_at = json.loads((folder / "manifest.json").read_text())["pipelines"][0]["committed_txid"]
         await_batch(database_url, saved_at + 3, driver)
     finally:
+        started = family(driver.pid)
         driver.kill()
         driver.communicate()
+    # Java ends a moment after the driver that started it, and until then it may write into the checkpoint.
+    eventually(lambda: not any(map(is_alive, started)))
 
     stored()
     shutil.rmtree(project.folder / "home" / "checkpoints")

@@ -104,14 +104,22 @@ def test_a_page_whose_events_process_stops_polls_and_reconnects(events, flights,
 def test_a_paused_page_does_not_change_and_catches_up_when_it_resumes(events, flights, page):
     page.goto(TOTALS)
     updates_by(page, "live")
+    under_way = []
+    page.route("**" + TOTALS + "*", lambda route: under_way.append(route))
+    with page.expect_request("**" + TOTALS + "*"):
+        flights.commit({("JFK", "C00"): 1})
     page.get_by_role("button", name="Live").click()
     flights.commit({("JFK", "C00"): 1})
 
+    with page.expect_response("**" + TOTALS + "*"):
+        under_way[0].continue_()
     page.wait_for_timeout(1_500)
 
+    assert len(under_way) == 1
     expect(page.locator(".heroes dd")).to_have_text("6,130")
+    page.unroute_all()
     page.get_by_role("button", name="Paused").click()
-    expect(page.locator(".heroes dd")).to_have_text("6,131", timeout=1_000)
+    expect(page.locator(".heroes dd")).to_have_text("6,132", timeout=1_000)
 
 
 def test_a_page_of_another_origin_cannot_subscribe_with_a_users_session(events, flights, page):

@@ -183,7 +183,14 @@
     due = false;
     refreshedAt = performance.now();
   });
-  document.addEventListener("htmx:beforeSwap", (event) => { polled = isPoll(event); });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    polled = isPoll(event);
+    // Asked before the reader pressed Pause and answered after it.
+    if (polled && paused()) {
+      due = true;
+      event.detail.shouldSwap = false;
+    }
+  });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (isPoll(event) && !event.detail.successful) due = true;
     schedule();
