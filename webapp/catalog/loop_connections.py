@@ -52,7 +52,7 @@ class LoopConnections:
         finally:
             if conn is not None:
                 await self._put_back(conn)
-            self._turns.end()
+            self._turns.end(client)
 
     async def close(self) -> None:
         while self._idle:

@@ -36,7 +36,7 @@ class LoopStores:
             turns.pause()
             raise NoConnectionError from error
         finally:
-            turns.end()
+            turns.end(client)
 
     async def close(self) -> None:
         for _, rows in self._rows.values():

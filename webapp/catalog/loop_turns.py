@@ -33,7 +33,7 @@ class LoopTurns:
         if time.monotonic() < self._none_until:
             raise NoConnectionError
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.wait(client, partial(self._begin, begun))
+        self._turns.wait(client, partial(self._begin, client, begun))
         if begun.done():
             return
         self._waiting.add(begun)
@@ -44,17 +44,17 @@ class LoopTurns:
         finally:
             self._waiting.discard(begun)
 
-    def end(self) -> None:
+    def end(self, client: str) -> None:
         self._last_end = time.monotonic()
-        self._turns.end()
+        self._turns.end(client)
 
     def pause(self, seconds: float = PAUSE_SECONDS) -> None:
         self._none_until = time.monotonic() + seconds
 
-    def _begin(self, begun: asyncio.Future[None]) -> None:
+    def _begin(self, client: str, begun: asyncio.Future[None]) -> None:
         if begun.done():
             # Nobody waits for it any more. Later, because the turn counts only once this has returned.
-            begun.get_loop().call_soon(self._turns.end)
+            begun.get_loop().call_soon(self._turns.end, client)
         else:
             begun.set_result(None)
 

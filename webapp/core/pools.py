@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from django.conf import settings
 
+from tidegauge.webapp.core.company import Company
 from tidegauge.webapp.core.turns import Turns
 
 Result = TypeVar("Result")
@@ -45,24 +46,38 @@ COMPUTING = "exports"
 COMPUTING_SWITCH_SECONDS = 0.0002
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 
-# Requests that nobody is known to have sent, such as those of people who sign in. Their threads rest after each job, so
-# that together they compute for this share of the time, because each thread that computes makes lookups wait.
-STRANGERS, STRANGER_THREADS, SHARE_OF_STRANGERS = "strangers", 3, 1 / 4
+# Requests that nobody is known to have sent, such as those of people who sign in.
+STRANGERS, STRANGER_THREADS = "strangers", 3
 
-Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+
+class Room(NamedTuple):
+    """What one caller may have of a pool. threads: at once. rest: how many times longer one rests than it computed.
+
+    A thread that computes makes lookups wait, because they need the same interpreter.
+    """
+
+    threads: int
+    rest: float = 0.0
+
+
+# Strangers together compute for a quarter of the time, whatever they are called.
+OF_STRANGERS = Room(STRANGER_THREADS, rest=4.0 * STRANGER_THREADS - 1)
+# A caller, for half of the time while another one asks.
+IN_COMPANY = Room(1, rest=1.0)
+
+Job = tuple[str, Callable[[], Any], "asyncio.Future[Any]"]  # whose it is, what to do, and what waits for it
 
 
 class Pool:
     """Threads, for which clients take turns. Everything but `_work` runs in the thread of the event loop.
 
-    share: of the time, in which all threads together may use the processor.
+    room: returns what a client may have of them now, which by default is all.
     """
 
-    def __init__(self, name: str, threads: int, share: float | None = None) -> None:
+    def __init__(self, name: str, threads: int, room: Callable[[], Room] | None = None) -> None:
         self.name = name
-        # How many times longer a thread rests than it has computed.
-        self._rest = max(0.0, threads / share - 1) if share else 0.0
-        self._turns = Turns(name, threads)
+        self._room = room or (lambda: Room(threads))
+        self._turns = Turns(name, threads, lambda: self._room().threads)
         self._started = 0
         self._given: SimpleQueue[Job] = SimpleQueue()
 
@@ -72,7 +87,7 @@ class Pool:
         Raises PoolFullError.
         """
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._turns.wait(client, partial(self._give, (job, done)), admitted=admitted)
+        self._turns.wait(client, partial(self._give, (client, job, done)), admitted=admitted)
         return await done
 
     def _give(self, job: Job) -> None:
@@ -85,22 +100,24 @@ class Pool:
 
     def _work(self) -> None:
         while True:
-            job, done = self._given.get()
+            client, job, done = self._given.get()
             began = time.thread_time()
             try:
                 result, error = job(), None
             except BaseException as raised:
                 result, error = None, raised
-            rest = self._rest * (time.thread_time() - began)
+            computed = time.thread_time() - began
             with suppress(RuntimeError):  # the loop is closed, because the process ends
-                done.get_loop().call_soon_threadsafe(self._finish, done, result, error, rest)
-            del job, done, result, error
+                done.get_loop().call_soon_threadsafe(self._finish, client, done, result, error, computed)
+            del client, job, done, result, error
 
-    def _finish(self, done: asyncio.Future[Any], result: Any, error: BaseException | None, rest: float) -> None:
-        if rest:
-            done.get_loop().call_later(rest, self._turns.end)
+    def _finish(
+        self, client: str, done: asyncio.Future[Any], result: Any, error: BaseException | None, computed: float
+    ) -> None:
+        if rest := computed * self._room().rest:
+            done.get_loop().call_later(rest, self._turns.end, client)
         else:
-            self._turns.end()
+            self._turns.end(client)
         if self.name == COMPUTING and not self._turns.busy:
             sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         if done.cancelled():
@@ -116,16 +133,21 @@ def loop_connections() -> int:
     return max(1, settings.TIDEGAUGE_LOOKUP_THREADS // 4)
 
 
-def pools() -> Mapping[str, Pool]:
+def pools(company: Company) -> Mapping[str, Pool]:
     sizes = {
         "lookups": max(1, settings.TIDEGAUGE_LOOKUP_THREADS - loop_connections()),
         "pages": settings.TIDEGAUGE_PAGE_THREADS,
         "searches": settings.TIDEGAUGE_SEARCH_THREADS,
         "exports": settings.TIDEGAUGE_EXPORT_THREADS,
-        "checks": STATUS_THREADS,
     }
-    strangers = Pool(STRANGERS, STRANGER_THREADS, SHARE_OF_STRANGERS)
-    return {name: Pool(name, threads) for name, threads in sizes.items()} | {STRANGERS: strangers}
+
+    def room(threads: int) -> Room:
+        # Half, so that a caller who asks for the first time finds few threads that compute already.
+        return IN_COMPANY if company.is_there else Room(max(1, threads // 2))
+
+    each = {name: Pool(name, threads, partial(room, threads)) for name, threads in sizes.items()}
+    strangers = Pool(STRANGERS, STRANGER_THREADS, lambda: OF_STRANGERS)
+    return each | {STRANGERS: strangers, "checks": Pool("checks", STATUS_THREADS)}
 
 
 def pool_of(environ: Mapping[str, Any], *, is_stranger: bool = False) -> str:

@@ -3,7 +3,7 @@
 Clients take turns, however much each of them has waiting.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 # The most that may wait for their turn, in total and per client.
@@ -22,13 +22,15 @@ class PoolFullError(Exception):
 class Turns:
     """For the thread of the event loop only, so no lock is needed. what: in the plural, for errors.
 
-    busy: the turns that have begun and not ended. most: how many there may be.
+    busy: the turns that have begun and not ended. most: how many there may be. most_each: how many of one client now.
     """
 
-    def __init__(self, what: str, most: int) -> None:
+    def __init__(self, what: str, most: int, most_each: Callable[[], int] | None = None) -> None:
         self._what = what
         self._most = most
+        self._most_each = most_each or (lambda: most)
         self.busy = self._waiting = 0
+        self._busy_of: Counter[str] = Counter()
         # What waits, by client; the first client is the next.
         self._by_client: dict[str, deque[Begin]] = {}
 
@@ -37,8 +39,8 @@ class Turns:
 
         admitted: what begins continues admitted work, so it is never refused. Raises PoolFullError.
         """
-        if self.busy < self._most:
-            self._begin(begin)
+        if self.busy < self._most and self._busy_of[client] < self._most_each():
+            self._begin(client, begin)
             return
         mine = self._by_client.get(client, ())
         if not admitted and (self._waiting >= MOST_WAITING or len(mine) >= MOST_WAITING_EACH):
@@ -46,19 +48,26 @@ class Turns:
         self._by_client.setdefault(client, deque()).append(begin)
         self._waiting += 1
 
-    def end(self) -> None:
+    def end(self, client: str) -> None:
         self.busy -= 1
-        if self._by_client:
-            self._begin_next()
+        self._busy_of[client] -= 1
+        if not self._busy_of[client]:
+            del self._busy_of[client]
+        most_each = self._most_each()
+        while self.busy < self._most and (following := self._next(most_each)) is not None:
+            self._begin_next(following)
 
-    def _begin_next(self) -> None:
-        client = next(iter(self._by_client))
+    def _next(self, most_each: int) -> str | None:
+        return next((client for client in self._by_client if self._busy_of[client] < most_each), None)
+
+    def _begin_next(self, client: str) -> None:
         waiting = self._by_client.pop(client)
         self._waiting -= 1
-        self._begin(waiting.popleft())
+        self._begin(client, waiting.popleft())
         if waiting:
             self._by_client[client] = waiting  # last, so that the other clients get their turn first
 
-    def _begin(self, begin: Begin) -> None:
+    def _begin(self, client: str, begin: Begin) -> None:
         begin()  # before the turn counts, because it fails where no thread can be started
         self.busy += 1
+        self._busy_of[client] += 1

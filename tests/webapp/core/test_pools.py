@@ -4,11 +4,14 @@ import asyncio
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
+from django.conf import settings
 
 from tidegauge.webapp.core import pools, turns
-from tidegauge.webapp.core.pools import Pool, pool_of
+from tidegauge.webapp.core.company import Company
+from tidegauge.webapp.core.pools import Pool, Room, pool_of
 from tidegauge.webapp.core.turns import PoolFullError
 
 
@@ -95,9 +98,9 @@ def compute(seconds: float) -> None:
         pass
 
 
-def test_threads_with_a_share_of_the_time_rest_after_a_job():
+def test_threads_that_have_to_rest_do_so_after_a_job():
     async def run() -> float:
-        pool, began = Pool("strangers", 2, share=0.25), time.monotonic()
+        pool, began = Pool("strangers", 2, lambda: Room(2, rest=7.0)), time.monotonic()
         for _ in range(3):
             await pool.run(lambda: compute(0.02), "a")
         return time.monotonic() - began
@@ -112,13 +115,77 @@ def test_a_job_that_fails_rests_as_well():
         raise KeyError("x")
 
     async def run() -> float:
-        pool, began = Pool("strangers", 1, share=0.25), time.monotonic()
+        pool, began = Pool("strangers", 1, lambda: Room(1, rest=3.0)), time.monotonic()
         for _ in range(2):
             with pytest.raises(KeyError):
                 await pool.run(fail, "a")
         return time.monotonic() - began
 
     assert asyncio.run(run()) >= 0.02 + 3 * 0.02 + 0.02
+
+
+async def at_once(pool: Pool, *clients: str) -> list[str]:
+    """The clients whose jobs run at the same time, one job for each name; all jobs have ended afterwards."""
+    running: list[str] = []
+    held = threading.Event()
+
+    def job(client: str) -> None:
+        running.append(client)
+        held.wait()
+
+    jobs = [asyncio.create_task(pool.run(partial(job, client), client)) for client in clients]
+    await asyncio.sleep(0.2)
+    began = sorted(running)
+    held.set()
+    await asyncio.gather(*jobs)
+    assert sorted(running) == sorted(clients)
+    return began
+
+
+def test_a_caller_has_half_of_the_threads_and_one_once_another_caller_asks():
+    async def run() -> tuple[list[str], list[str]]:
+        company = Company()
+        company.note("a")
+        pool = pools.pools(company)["pages"]
+        alone = await at_once(pool, *"aaaaaaaa")
+        company.note("b")
+        return alone, await at_once(pool, *"aaaabb")
+
+    alone, together = asyncio.run(run())
+
+    assert (alone, together) == (["a"] * (settings.TIDEGAUGE_PAGE_THREADS // 2), ["a", "b"])
+
+
+def test_what_waits_begins_once_there_is_room_again():
+    room = [Room(1)]
+
+    async def run() -> list[int]:
+        pool, first, second = Pool("lookups", 3, lambda: room[0]), threading.Event(), threading.Event()
+        ended: list[str] = []
+        jobs = [asyncio.create_task(pool.run(first.wait, "a"))]
+        await asyncio.sleep(0)
+        for number in range(3):
+            jobs.append(asyncio.create_task(pool.run(lambda n=number: (second.wait(), ended.append(n)), "a")))
+        await asyncio.sleep(0)
+        room[0] = Room(3)
+        first.set()
+        await jobs[0]
+        busy = pool._turns.busy
+        second.set()
+        await asyncio.gather(*jobs)
+        return [busy, len(ended)]
+
+    assert asyncio.run(run()) == [3, 3]
+
+
+def test_a_caller_has_company_for_a_while_after_another_one_asked(monkeypatch):
+    company, found = Company(), []
+    for caller, at in (("a", 100.0), ("a", 101.0), ("b", 102.0), ("a", 103.0), ("a", 111.9), ("a", 112.1)):
+        monkeypatch.setattr(time, "monotonic", lambda at=at: at)
+        company.note(caller)
+        found.append(company.is_there)
+
+    assert found == [False, False, True, True, True, False]
 
 
 @pytest.mark.parametrize(
