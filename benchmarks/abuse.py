@@ -2,10 +2,10 @@
 
 The honest client sends lookups of 100 keys one after the other, and each is timed; p99 is taken per round. The other
 client opens sockets and sends no request, or one without its body, reads exports slowly, waits for a batch that does
-not come, or searches 1.5 million keys. If it is refused, it tries again after a second. Strangers, who have no API key,
-hold bodies back, send keys that do not exist, ask for the API's description and guess passwords. Each round measures
-each of these separately. What the other client computes for itself runs at the lowest priority in a process of its own,
-because it would be on another machine.
+not come, searches 1.5 million keys, or sends 32 ordinary calls at once. If it is refused, it tries again after a
+second. Strangers, who have no API key, hold bodies back, send keys that do not exist, ask for the API's description and
+guess passwords. Each round measures each of these separately. What the other client computes for itself runs at the
+lowest priority in a process of its own, because it would be on another machine.
 """
 
 import json
@@ -24,8 +24,9 @@ from itertools import cycle
 
 import psycopg
 
+from benchmarks import ordinary_calls
 from benchmarks.cases import Case, median_case, percentile
-from benchmarks.http_client import END_OF_HEADERS, Connection, get, post
+from benchmarks.http_client import END_OF_HEADERS, Connection, get, post, request_once
 from benchmarks.servers import database, redis_client
 from benchmarks.web import BODIES, LOOKUP, fill, lookup_body, migrate_and_make_key, served_by_granian, web_environ
 from tidegauge.pipelines.embedded.data_dir import LOOPBACK
@@ -51,6 +52,7 @@ def run(keys: int = KEYS, requests: int = REQUESTS, rounds: int = ROUNDS) -> Ite
     with database() as conn, redis_client(), ExitStack() as servers:
         fill(conn)
         _fill_visitors(conn, keys)
+        ordinary_calls.fill(conn)
         environ = web_environ(conn)
         honest, other = migrate_and_make_key(environ), migrate_and_make_key(environ)
         port = servers.enter_context(served_by_granian(environ))
@@ -148,6 +150,17 @@ def _searches(port: int, key: str) -> Iterator[None]:
     yield from _again_and_again(port, [get(path, key)] * 40)
 
 
+def _ordinary(call: Callable[[str], bytes]) -> Abuse:
+    @contextmanager
+    def abuse(port: int, key: str) -> Iterator[None]:
+        answer = request_once(port, call(key))
+        if answer.status != 200:
+            raise RuntimeError(f"an ordinary call was not answered: {answer.body[:300]!r}")
+        yield from _again_and_again(port, [call(key)] * 32)
+
+    return abuse
+
+
 @contextmanager
 def _held_bodies(port: int, key: str) -> Iterator[None]:
     head, _, _ = post(LOOKUP, b" " * MIB_4, Authorization="Bearer tmk_00000000_x").partition(END_OF_HEADERS)
@@ -184,6 +197,7 @@ _ABUSES: Mapping[str, Abuse] = {
     "32_slow_exports": _slow_exports,
     "200_waits": _waits,
     "40_searches": _searches,
+    **{f"32_{name}": _ordinary(call) for name, call in ordinary_calls.CALLS.items()},
     "40_held_bodies_of_strangers": _held_bodies,
     "1200_keys_that_do_not_exist": _random_keys,
     "2_readers_of_the_description": _descriptions,

@@ -24,6 +24,7 @@ from benchmarks import (
     many_states,
     memory,
     merge,
+    network,
     pipelines_at_once,
     redis_merge,
     scaling,
@@ -96,6 +97,7 @@ _MODULES = {
     "latency": latency,
     "abuse": abuse,
     "events": event_streams,
+    "network": network,
 }
 # Benchmarks that need a separate environment, and therefore run only if they are named.
 _PEERS = {"feast": feast_lookup, "trident": trident_batches, "yahoo": yahoo}
