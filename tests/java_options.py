@@ -24,6 +24,14 @@ def set_java_options() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xms1g -Xmn512m{archive}")
 
 
+def for_another_environment() -> dict[str, str]:
+    """Return variables with which a driver of another environment, with the same Spark, uses the file, too."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    # The file fits the jars of one folder.
+    return {"SPARK_HOME": _find_spark_home(), "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"]}
+
+
 def make_archive() -> None:
     """Run a small pipeline, and wait until Java has ended, which writes the file."""
     from pyspark import SparkContext

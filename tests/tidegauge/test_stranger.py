@@ -22,6 +22,7 @@ import pytest
 
 from benchmarks.kafka_broker import Broker, MavenUnreachableError, broker_jars, connector_jars
 from tests.docs.blocks import DOCS, blocks
+from tests.java_options import for_another_environment
 from tests.tidegauge.installed import run, users_environ
 from tidegauge.pipelines.embedded.data_dir import free_port
 
@@ -57,7 +58,7 @@ class Shop:
 
     def __init__(self, programs: Path, folder: Path, dsn: str) -> None:
         self.programs, self.dsn = programs, dsn
-        self.environ = {"DATABASE_URL": dsn, "REDIS_URL": os.environ["REDIS_URL"]}
+        self.environ = {"DATABASE_URL": dsn, "REDIS_URL": os.environ["REDIS_URL"], **for_another_environment()}
         run(programs / "tidegauge", "init", "shop", cwd=folder)
         self.folder = folder / "shop"
         self.type("migrate")
