@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 CHECK_SECONDS = 1.0
+# The first of several requests that come later than this checks the reader, while the others still use it.
+CHECK_AHEAD_SECONDS = 0.7
 
 # The server whose definition of a state a reader has: the primary, or a replica by its name.
 PRIMARY = ""
@@ -144,6 +146,7 @@ class _CachedReader:
 # By server and state, because a replica may have an earlier definition.
 _cached: dict[tuple[str, str], _CachedReader] = {}
 _feeding: dict[str, Feeding] = {}
+_checked_ahead: set[tuple[str, str]] = set()
 
 
 def reader(conn: psycopg.Connection, name: str) -> Reader:
@@ -155,9 +158,14 @@ def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple
     """Return a reader, and the catalog version that it was made for; the catalog may have changed since."""
     now, place = time.monotonic(), (getattr(conn, "source", PRIMARY), name)
     held = _cached.get(place)
-    if held is None or now - held.checked_at > CHECK_SECONDS:
-        _cached.pop(place, None)
-        held = _cached[place] = _checked(conn, name, held, now)
+    if held is None or place in _checked_ahead or now - held.checked_at > CHECK_SECONDS:
+        try:
+            held = _cached[place] = _checked(conn, name, held, now)
+        except BaseException:
+            _cached.pop(place, None)
+            raise
+        finally:
+            _checked_ahead.discard(place)
         _feeding[name] = held.feeding
     if place[0] != PRIMARY and BACKENDS[held.reader.spec.backend].tables is None:
         raise PrimaryOnlyError(f"the rows of state {name!r} are not in the database, so no replica of it has them")
@@ -166,8 +174,13 @@ def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple
 
 def checked_reader(name: str) -> tuple[Reader, tuple[Any, ...] | None] | None:
     """Return what `versioned_reader` does for the primary if it asks no database for that, without a connection."""
-    held = _cached.get((PRIMARY, name))
-    if held is None or time.monotonic() - held.checked_at > CHECK_SECONDS:
+    place = (PRIMARY, name)
+    held = _cached.get(place)
+    age = CHECK_SECONDS if held is None else time.monotonic() - held.checked_at
+    if held is None or age >= CHECK_SECONDS:
+        return None
+    if age >= CHECK_AHEAD_SECONDS and place not in _checked_ahead:
+        _checked_ahead.add(place)  # the caller goes on in a thread, which checks it
         return None
     return held.reader, held.version
 

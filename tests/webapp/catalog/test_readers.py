@@ -33,6 +33,18 @@ def test_a_changed_spec_is_seen_when_the_moment_is_over(filled, connection, monk
     assert measures(connection) == ["flights", "late"]
 
 
+def test_one_of_several_requests_checks_a_reader_before_the_moment_is_over(filled, connection, monkeypatch):
+    first = readers.versioned_reader(connection, "totals")[0]
+    extend(connection)
+    later = time.monotonic() + readers.CHECK_AHEAD_SECONDS + 0.01
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+
+    assert [readers.checked_reader("totals") is None for _ in range(3)] == [True, False, False]
+    assert list(readers.checked_reader("totals")[0].spec.measures) == list(first.spec.measures)
+    assert measures(connection) == ["flights", "late"]
+    assert list(readers.checked_reader("totals")[0].spec.measures) == ["flights", "late"]
+
+
 def test_an_unchanged_spec_is_kept(filled, connection, monkeypatch):
     first = readers.reader(connection, "totals").spec
     monkeypatch.setattr(readers, "CHECK_SECONDS", 0)
