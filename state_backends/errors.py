@@ -233,6 +233,17 @@ class OutOfReachError(TidegaugeError):
         return error
 
 
+class TilesGoneError(TidegaugeError):
+    """A window begins before the oldest tiles that are kept: ask for a shorter one, or keep tiles longer."""
+
+    def __init__(self, state: str, since: datetime, kept_from: datetime) -> None:
+        super().__init__(
+            f"state {state!r}: a window would begin at {since.isoformat()}, and tiles are kept from "
+            f"{kept_from.isoformat()}; ask for a shorter window, or let the state keep its coarsest tiles longer"
+        )
+        self.kept_from = kept_from
+
+
 class NotCommittedError(TidegaugeError):
     """A requested batch is not committed: wait for it, or ask for an earlier one. newest: the last committed batch."""
 

@@ -16,6 +16,7 @@ from tidegauge.pipelines.declare.event_time import interval
 from tidegauge.pipelines.declare.functions import Function, MapGet, QueryFunction, StateFactory, StateUpdater
 from tidegauge.pipelines.declare.lateness import WINDOW, Closing, Cutoff, before_watermark, in_time, late_ones
 from tidegauge.pipelines.declare.rules import Rule
+from tidegauge.pipelines.declare.windows import check_finest_tile
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.sources.given import Given
 from tidegauge.pipelines.sources.guarantee import Spout
@@ -284,8 +285,8 @@ class GroupedStream:
         allowed_lateness: one of the keys must be a window; it closes once the watermark is this far beyond its end. An
         event that comes after its window has closed is left out, counted, and kept as a dead letter, or given to
         `late()`. `closed_windows()` returns what the windows held when they closed.
-        Raises PipelineError if the names differ, if the state has no measures, or, with allowed_lateness, unless
-        exactly one key is a window that can close.
+        Raises PipelineError if the names differ, if the state has no measures, with allowed_lateness unless exactly
+        one key is a window that can close, and for tiles unless the last key is the window of the finest tile.
         """
         if set(self.keys) != set(spec.key) or not spec.measures:
             raise PipelineError(
@@ -293,6 +294,7 @@ class GroupedStream:
                 f"{', '.join(spec.key) or 'empty'} and its measures are {', '.join(spec.measures) or 'none'}; "
                 "name the groups after the key columns, and give the state a measure"
             )
+        check_finest_tile(spec, self.keys, may_close=allowed_lateness is not None)
         if allowed_lateness is None:
             return PersistentAggregate(self.stream, self.keys, spec)
         closing = Closing.of(spec, self.keys, interval(allowed_lateness))
@@ -357,6 +359,10 @@ class PartitionPersist:
     due: str | None = None
 
     def __post_init__(self) -> None:
+        if self.spec is not None and self.spec.tiling is not None:
+            raise PipelineError(
+                f"state {self.name!r}: has tiles, which only aggregators can fold; feed it with persistent_aggregate"
+            )
         if self.due is not None and not _is_time(self.spec, self.due):
             raise PipelineError(
                 f"state {self.name!r}: due {self.due!r} is not a time that it stores; name a field of its JSON value, "

@@ -5,6 +5,7 @@ Windows of a fixed width are those of Spark's `window()`. Calendar windows begin
 has reached its end. Closing and lateness are both computed here in Python, so that they always agree.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -12,6 +13,8 @@ from zoneinfo import ZoneInfo
 from tidegauge.pipelines.declare.event_time import interval
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.state_backends.aggregators.column import quoted
+from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.tiles import WIDTHS
 
 Unit = Literal["day", "week", "month", "quarter", "year"]
 
@@ -142,6 +145,28 @@ def calendar(column: str, unit: Unit, zone: str = "UTC", week_starts: str = "mon
             f"calendar window over {column!r}: zone {zone!r} is unknown; write its name, such as 'Europe/Berlin'"
         ) from error
     return CalendarWindow(column, unit, zone, _first_day(column, week_starts))
+
+
+def check_finest_tile(spec: StateSpec, keys: Mapping[str, str], *, may_close: bool) -> None:
+    """Check the groups of a state with tiles. keys: key column to its expression. may_close: whether windows close.
+
+    Raises PipelineError unless the tiles' key column is a tumbling window as wide as the finest tile.
+    """
+    tiles = spec.tiling
+    if tiles is None:
+        return
+    window, width = keys[tiles.column], WIDTHS[tiles.finest]
+    is_finest = isinstance(window, FixedWindow) and [*map(interval, window.times)] == [width, width, timedelta()]
+    if not is_finest:
+        raise PipelineError(
+            f"state {spec.name!r}: its finest tile is a {tiles.finest}, so group by {tiles.column}=tumbling(.., "
+            f"'1 {tiles.finest}')"
+        )
+    if may_close:
+        raise PipelineError(
+            f"state {spec.name!r}: has tiles, which compaction folds, so its windows cannot close; leave out "
+            "allowed_lateness, or feed a second state without tiles"
+        )
 
 
 def _first_day(column: str, week_starts: str) -> int:

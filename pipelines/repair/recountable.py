@@ -115,6 +115,8 @@ def recountable(pipeline: Pipeline, stored: StateSpec, at: Position) -> tuple[Pe
     if not isinstance(fed, PersistentAggregate):
         why = "its pipeline does not feed it now" if fed is None else "its updater gets the tuples batch by batch"
         raise RecountError(f"state {stored.name!r}: {why}")
+    if stored.tiling is not None:
+        raise RecountError(f"state {stored.name!r}: compaction folds its tiles, so its rows are not what was counted")
     if list(fed.spec.key.items()) != list(stored.key.items()) or fed.spec.kind != stored.kind:
         raise RecountError(f"state {stored.name!r}: its declaration differs from the stored one; start its driver")
     _check_sources(fed)

@@ -51,20 +51,12 @@ class Grouping(NamedTuple):
         chosen = tuple(column for column in spec.key if column in by)
         return cls(chosen, tuple(asked), order_by, descending, limit)
 
-    def stored(self, spec: StateSpec) -> dict[str, str]:
-        """Return the stored columns that are folded, name to SQL type."""
-        return {
-            stored_column(measure, suffix): sql_type
-            for measure in self.measures
-            for suffix, sql_type in spec.measures[measure].columns.items()
-        }
-
     def results(self, spec: StateSpec, rows: Iterable[tuple[Key, Mapping[str, Any]]]) -> tuple[bytes, bool]:
         """Return the first groups as a JSON array, and whether these are all groups.
 
         rows: per entry the key parts to group by, and the stored columns by name.
         """
-        groups = self._folded(spec, rows)
+        groups = fold_rows(spec, self.measures, rows)
         found = [
             (key, keys, {measure: spec.measures[measure].finish(parts[measure]) for measure in self.measures})
             for key, (keys, parts) in groups.items()
@@ -72,28 +64,6 @@ class Grouping(NamedTuple):
         shown = self._ordered(found)[: self.limit]
         answered = [{"key": key, "keys": keys, "value": value} for key, keys, value in shown]
         return json_form(answered).encode(), len(found) <= self.limit
-
-    def _folded(
-        self, spec: StateSpec, rows: Iterable[tuple[Key, Mapping[str, Any]]]
-    ) -> dict[Key, tuple[int, dict[str, Any]]]:
-        columns = {
-            measure: {suffix: stored_column(measure, suffix) for suffix in spec.measures[measure].columns}
-            for measure in self.measures
-        }
-        groups: dict[Key, tuple[int, dict[str, Any]]] = {}
-        for key, stored in rows:
-            parts = {
-                measure: {suffix: stored.get(name) for suffix, name in suffixes.items()}
-                for measure, suffixes in columns.items()
-            }
-            held = groups.get(key)
-            if held is None:
-                groups[key] = (1, parts)
-            else:
-                keys, before = held
-                folds = {measure: spec.measures[measure].fold(before[measure], parts[measure]) for measure in parts}
-                groups[key] = (keys + 1, folds)
-        return groups
 
     def _ordered(self, found: list[tuple[Key, int, dict[str, Any]]]) -> list[tuple[Key, int, dict[str, Any]]]:
         by_key = sorted(found, key=lambda group: [rank(part) for part in group[0]])
@@ -107,6 +77,35 @@ class Grouping(NamedTuple):
         some = [group for group in by_key if group[2][measure] is not None]
         some.sort(key=lambda group: rank(group[2][measure]), reverse=self.descending)
         return [*some, *(group for group in by_key if group[2][measure] is None)]
+
+
+Parts = Mapping[str, Mapping[str, Any]]
+
+
+def fold_rows(
+    spec: StateSpec, measures: Sequence[str], rows: Iterable[tuple[Any, Mapping[str, Any]]]
+) -> dict[Any, tuple[int, Parts]]:
+    """Return, by group, how many rows it has, and the stored parts of each measure, suffix to value, folded.
+
+    rows: per entry its group and the stored columns by name.
+    """
+    columns = {
+        measure: {suffix: stored_column(measure, suffix) for suffix in spec.measures[measure].columns}
+        for measure in measures
+    }
+    groups: dict[Any, tuple[int, Parts]] = {}
+    for key, stored in rows:
+        parts = {
+            measure: {suffix: stored.get(name) for suffix, name in suffixes.items()}
+            for measure, suffixes in columns.items()
+        }
+        held = groups.get(key)
+        groups[key] = (1, parts) if held is None else (held[0] + 1, fold_parts(spec, held[1], parts))
+    return groups
+
+
+def fold_parts(spec: StateSpec, left: Parts, right: Parts) -> Parts:
+    return {measure: spec.measures[measure].fold(left[measure], right[measure]) for measure in right}
 
 
 def too_many_to_group(spec: StateSpec, most: int) -> RangeTooLargeError:

@@ -16,6 +16,7 @@ from tidegauge.state_backends.reader.arrow import from_rows
 from tidegauge.state_backends.reader.bounds import MOST_SCANNED
 from tidegauge.state_backends.reader.filters import Where
 from tidegauge.state_backends.reader.query import RangeQuery
+from tidegauge.state_backends.reader.windows import Windows, check_tiled
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.steps import Steps
@@ -293,6 +294,30 @@ class Reader(Protocol):
 
     def read_groups(self, by: Sequence[str], query: RangeQuery) -> Snapshot:
         """Answer `groups`."""
+
+    def windows(
+        self,
+        keys: Sequence[Key],
+        lengths: Sequence[timedelta],
+        measures: Sequence[str] | None = None,
+        *,
+        to: datetime | None = None,
+        most_folded: int = MOST_SCANNED,
+        at_txid: int | None = None,
+    ) -> Windows:
+        """Answer trailing windows of event time for keys of a state with tiles, folded as `combine` folds.
+
+        keys: n tuples without the last key column, the start of the tile. lengths: of the windows, whole seconds.
+        to: where they end; None: now, by the database's clock, or `at_txid` that batch's time. It is moved back to the
+        start of a tile, as is each window's start. The result's `covered` says what each window covers, and the
+        snapshot has a result per key, in order: `{"key": [..], "values": [{measure: ..}, ..]}`, a value per window. A
+        key without events in a window has the value of an empty state.
+        most_folded: tiles that may be read and folded.
+        Raises SpecError for a state without tiles, and for wrong windows and measures; KeyShapeError;
+        TilesGoneError if a window begins before the oldest tiles that are kept; RangeTooLargeError.
+        """
+        check_tiled(self.spec)
+        raise CapabilityError(f"state {self.spec.name!r}: windows are answered in the ledger's database only")
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
         """Answer the committed versions of a key, newest first:

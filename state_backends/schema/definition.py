@@ -23,7 +23,7 @@ def definition(spec: StateSpec) -> dict[str, Any]:
         "changelog": spec.changelog,
         "partitions": spec.partitions,
         "backend": spec.backend,
-    }
+    } | _tiles(spec)
 
 
 def check_aggregators(spec: StateSpec) -> None:
@@ -50,7 +50,21 @@ def from_definition(name: str, stored: Mapping[str, Any], ttl: timedelta | None)
         changelog=stored["changelog"],
         partitions=stored["partitions"],
         backend=stored.get("backend", UNSAID["backend"]),
+        tiles=_kept(stored.get("tiles", UNSAID["tiles"])),
     )
+
+
+def _tiles(spec: StateSpec) -> dict[str, Any]:
+    # Absent if there are none, because a definition that differs is another version of the state for every reader.
+    if spec.tiling is None:
+        return {}
+    return {"tiles": {name: kept and kept.total_seconds() for name, kept in spec.tiling.keep.items()}}
+
+
+def _kept(tiles: Mapping[str, float | None] | None) -> dict[str, timedelta | None] | None:
+    if tiles is None:
+        return None
+    return {name: None if seconds is None else timedelta(seconds=seconds) for name, seconds in tiles.items()}
 
 
 def _aggregator(state: str, measure: str, stored: Mapping[str, Any]) -> Aggregator:

@@ -20,7 +20,7 @@ WIDER_KEYS = {(narrow.name, wide.name) for narrow, wide in WIDER if narrow.is_ke
 WIDER_MEASURES = {(narrow.name, wide.name) for narrow, wide in WIDER if narrow.is_measure and wide.is_measure}
 
 # The values of members that a definition lacks, because it was stored before they existed.
-UNSAID: dict[str, Any] = {"backend": "postgres"}
+UNSAID: dict[str, Any] = {"backend": "postgres", "tiles": None}
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ def _compare_part(part: str, was: Any, now: Any) -> list[tuple[str, bool]]:
     """Return a description of each difference, and whether copying the rows bridges it."""
     if part == "measure_order":
         return []
+    if part == "tiles" and was and now and was.keys() == now.keys():
+        return []  # how long each is kept concerns the next compaction only
     if part == "measures":
         return [_compare_measure(name, was[name], now.get(name)) for name in was if was[name] != now.get(name)]
     bridged = part == "partitions" or (part == "changelog" and now) or (part == "key" and _is_wider_key(was, now))

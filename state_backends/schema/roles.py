@@ -4,7 +4,7 @@
     pipeline  owns the tables, views and changelogs of states; drivers and their tasks
     web       reads states, writes Django's tables and requests; web and events processes
     worker    may do what pipeline and web may; Celery workers and commands of operators
-    reader    reads the live views, and nothing else; people with SQL
+    reader    reads the live views, and may call `tidegauge.tile_start`; people with SQL
 
 Roles belong to a cluster of databases, so the names begin with a prefix, `tidegauge` by default: two installations in
 one cluster take two. An installation without roles runs as one user, and nothing here applies to it.
@@ -191,7 +191,7 @@ def regrant(conn: psycopg.Connection, roles: Roles, django: DjangoTables) -> Non
 
 def table_grants(conn: psycopg.Connection, roles: Roles, django: DjangoTables) -> list[Grant]:
     """Return the privileges on the tables that owner owns."""
-    grants = [Grant(roles[part], "SCHEMA", (LEDGER,), ("USAGE",)) for part in ("pipeline", "web")]
+    grants = [Grant(roles[part], "SCHEMA", (LEDGER,), ("USAGE",)) for part in ("pipeline", "web", "reader")]
     for (name,) in conn.execute(LEDGER_TABLES, [list(django.names)]).fetchall():
         table = (LEDGER, name)
         grants.append(Grant(roles["pipeline"], "TABLE", table, READ if name in OWNERS_ALONE else WRITE))

@@ -180,7 +180,7 @@ class Swap:
                 "SELECT name, definition::text FROM tidegauge.successor_state WHERE pipeline = %s", [self.name]
             ).fetchall()
         )
-        declared = {spec.name: definition(spec) for spec in specs}
+        declared = {spec.name: UNSAID | definition(spec) for spec in specs}
         if {name: UNSAID | json.loads(text) for name, text in begun.items()} != declared:
             raise SpecMismatchError(
                 f"pipeline {self.pipeline!r}: its reprocess was begun for other declarations of "

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal, LiteralString, TypeVar, get_args
@@ -10,6 +10,7 @@ from typing import Any, Literal, LiteralString, TypeVar, get_args
 from tidegauge.state_backends.errors import FoldRangeError, KeyShapeError, SpecError
 from tidegauge.state_backends.protocols import BACKENDS, Aggregator
 from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.tiles import Tiles, check_tiles
 from tidegauge.state_backends.spec.types import KEY_TYPES, SqlType, shown, type_of
 
 Kind = Literal["opaque", "transactional", "non_transactional"]
@@ -58,6 +59,9 @@ class StateSpec:
     changelog: store every version, for history and reads in the past.
     partitions: the number of hash partitions of the table.
     backend: where the rows are stored, a name in BACKENDS. Ledger and changelogs are always in PostgreSQL.
+    tiles: for windows such as the last 24 hours: how long tiles of a `second`, `minute`, `hour` or `day` are kept until
+        compaction folds them into the next coarser one; the coarsest are dropped then, or None: never. The last key
+        column is the start of the finest tile.
     Raises SpecError, naming the part that is wrong.
     """
 
@@ -70,6 +74,7 @@ class StateSpec:
     changelog: bool = False
     partitions: int = 1
     backend: str = "postgres"
+    tiles: Mapping[str, timedelta | None] | None = None
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -84,6 +89,22 @@ class StateSpec:
                 "state without a key"
             )
         self._check_backend()
+        self._check_tiles()
+
+    def _check_tiles(self) -> None:
+        if self.tiles is None:
+            return
+        check_tiles(self.name, self.key, self.tiles)
+        refused = {
+            "a JSON value has no fold": self.value is not None,
+            f"a {self.kind} state cannot show whole batches": self.kind != "opaque",
+            "a changelog does not know of compacted tiles": self.changelog,
+            "`tiles` says how long rows are kept, so it takes no ttl": self.ttl is not None,
+            f"{self.backend} cannot compact them in one transaction": BACKENDS[self.backend].tables is None,
+        }
+        for reason, is_so in refused.items():
+            if is_so:
+                raise SpecError(f"state {self.name!r}: cannot have tiles: {reason}")
 
     def _check_backend(self) -> None:
         if self.backend not in BACKENDS:
@@ -150,12 +171,14 @@ class StateSpec:
     @property
     def value_columns(self) -> dict[str, LiteralString]:
         """The stored columns of the value, name to SQL type."""
-        if not self.measures:
-            return {"value": "jsonb"}
+        return self.stored_columns(self.measures) if self.measures else {"value": "jsonb"}
+
+    def stored_columns(self, measures: Iterable[str]) -> dict[str, LiteralString]:
+        """Return the stored columns of some measures, name to SQL type."""
         return {
             stored_column(measure, suffix): sql_type
-            for measure, aggregator in self.measures.items()
-            for suffix, sql_type in aggregator.columns.items()
+            for measure in measures
+            for suffix, sql_type in self.measures[measure].columns.items()
         }
 
     @property
@@ -166,6 +189,17 @@ class StateSpec:
             for measure, aggregator in self.measures.items()
             for suffix in aggregator.partial()
         }
+
+    @cached_property
+    def tiling(self) -> Tiles | None:
+        """The checked tiles, with the finest first; None for a state without."""
+        return None if self.tiles is None else check_tiles(self.name, self.key, self.tiles)
+
+    @cached_property
+    def untiled(self) -> "StateSpec":
+        """The state with a key that lacks the start of the tile: what a window is asked and answered by."""
+        key = {name: kind for name, kind in self.key.items() if self.tiling is None or name != self.tiling.column}
+        return replace(self, key=key, tiles=None, partitions=1)
 
     @property
     def row_count(self) -> str | None:

@@ -142,6 +142,7 @@ class State(models.Model):
     since_txid = models.BigIntegerField()
     oldest_txid = models.BigIntegerField()
     expired_until = models.DateTimeField(null=True)
+    tiles_until = models.JSONField()
     measures_since = models.JSONField()
     last_fed_txid = models.BigIntegerField(null=True)
     measures_last_fed = models.JSONField()

@@ -13,6 +13,7 @@ from tidegauge.state_backends.backends.postgres.reader import StateReader
 from tidegauge.state_backends.backends.postgres.rows import PostgresBackingMap
 from tidegauge.state_backends.backends.postgres.session import PostgresSession
 from tidegauge.state_backends.backends.postgres.state_tables import PostgresTables
+from tidegauge.state_backends.backends.postgres.tiles import compact_tiles
 from tidegauge.state_backends.errors import RebuildingError
 from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.ledger.batch import Batch
@@ -95,7 +96,9 @@ class PostgresBackend:
         return maintenance.expire(conn, spec)
 
     def compact(self, conn: psycopg.Connection, spec: StateSpec, horizon: Horizon) -> Iterator[Step]:
-        return maintenance.compact(conn, StateTable(spec), horizon)
+        yield from maintenance.compact(conn, StateTable(spec), horizon)
+        if spec.tiling is not None:
+            yield from compact_tiles(conn, spec)
 
     def sizes(self, conn: psycopg.Connection, spec: StateSpec) -> tuple[int, int]:
         return table_sizes(conn, StateTable(spec).name)

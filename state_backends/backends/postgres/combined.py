@@ -89,13 +89,13 @@ def combine_then_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed
 
 def width(spec: StateSpec, measures: Sequence[str]) -> int:
     """Return how many columns `folded` takes."""
-    return len(STATUSES) + len(_stored(spec, measures))
+    return len(STATUSES) + len(spec.stored_columns(measures))
 
 
 def folded(spec: StateSpec, measures: Sequence[str], row: Sequence[Any]) -> bytes:
     """Return the one result as a JSON array; no key found gives what an empty state gives."""
     found, missing, expired, *arrays = row
-    stored = dict(zip(_stored(spec, measures), arrays, strict=True))
+    stored = dict(zip(spec.stored_columns(measures), arrays, strict=True))
     value = {measure: _combined(measure, spec.measures[measure], stored, found) for measure in measures}
     parts = ", ".join(f"{json.dumps(measure)}: {_json(part)}" for measure, part in value.items())
     return f'[{{"keys": {found}, "missing": {missing}, "expired": {expired}, "value": {{{parts}}}}}]'.encode()
@@ -111,22 +111,14 @@ def _gathered(spec: StateSpec, measures: Sequence[str]) -> sql.Composed:
         sql.SQL("array_agg(v.{}{} ORDER BY k.ordinality) FILTER (WHERE r.status = 'found') AS {}").format(
             sql.Identifier(name), sql.SQL("::text" if sql_type == "jsonb" else ""), sql.Identifier(f"c{place}")
         )
-        for place, (name, sql_type) in enumerate(_stored(spec, measures).items())
+        for place, (name, sql_type) in enumerate(spec.stored_columns(measures).items())
     ]
     return commas([*counts, *arrays])
 
 
 def _shown(spec: StateSpec, measures: Sequence[str]) -> sql.Composed:
-    places = range(len(_stored(spec, measures)))
+    places = range(len(spec.stored_columns(measures)))
     return commas(sql.Identifier("f", name) for name in [*STATUSES, *(f"c{place}" for place in places)])
-
-
-def _stored(spec: StateSpec, measures: Sequence[str]) -> dict[str, str]:
-    return {
-        stored_column(measure, suffix): sql_type
-        for measure in measures
-        for suffix, sql_type in spec.measures[measure].columns.items()
-    }
 
 
 def _combined(measure: str, aggregator: Aggregator, stored: Mapping[str, list[Any] | None], found: int) -> Any:

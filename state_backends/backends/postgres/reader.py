@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Self
 
@@ -35,6 +35,8 @@ from tidegauge.state_backends.backends.postgres.export import (
 from tidegauge.state_backends.backends.postgres.grouped import groups_sql, reaches_by_row, rows_of
 from tidegauge.state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
 from tidegauge.state_backends.backends.postgres.sorted_ranges import check_size, has_over
+from tidegauge.state_backends.backends.postgres.tiles import until_of
+from tidegauge.state_backends.backends.postgres.windows import tiles_of, windows_parameters, windows_sql
 from tidegauge.state_backends.committed import (
     COMMITTED_BATCH,
     NOW,
@@ -49,6 +51,7 @@ from tidegauge.state_backends.committed import (
 from tidegauge.state_backends.errors import NotCommittedError, OutOfReachError, UnknownStateError
 from tidegauge.state_backends.protocols import BACKENDS
 from tidegauge.state_backends.reader.bounds import (
+    MOST_SCANNED,
     KeyRange,
     check_after,
     check_folds,
@@ -61,6 +64,7 @@ from tidegauge.state_backends.reader.history import history_sql, key_repeats, se
 from tidegauge.state_backends.reader.json_sql import json_key, json_value
 from tidegauge.state_backends.reader.query import RangeQuery
 from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
+from tidegauge.state_backends.reader.windows import Windows, WindowsQuery, too_many_tiles
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable
@@ -141,7 +145,7 @@ class StateReader(Reader):
         (bounds, conditions), past = query.bounds(self.spec), query.at_txid is not None
         if has_over(self._conn, self._table, bounds, query.most_read, past=past):
             raise too_many_to_group(self.spec, query.most_read)
-        stored, within = grouping.stored(self.spec), range_parameters(bounds)
+        stored, within = self.spec.stored_columns(grouping.measures), range_parameters(bounds)
         statement = groups_sql(self._table, grouping.by, stored, bounds, conditions, past=past).as_bytes()
         again = within if past and reaches_by_row(self._table) else []
         parameters = [*again, *within, *where_parameters(conditions), self.spec.name]
@@ -149,6 +153,31 @@ class StateReader(Reader):
         txid, attempt, at, epoch, *arrays = row if query.at_txid is None else self._within_reach(query.at_txid, row)
         results, complete = grouping.results(self.spec, rows_of(grouping.by, stored, arrays))
         return Snapshot(txid, attempt, at, epoch, results, complete=complete)
+
+    def windows(
+        self,
+        keys: Sequence[Key],
+        lengths: Sequence[timedelta],
+        measures: Sequence[str] | None = None,
+        *,
+        to: datetime | None = None,
+        most_folded: int = MOST_SCANNED,
+        at_txid: int | None = None,
+    ) -> Windows:
+        query, past = WindowsQuery.checked(self.spec, keys, lengths, measures, to), at_txid is not None
+        stored = self.spec.stored_columns(query.measures)
+        shape = ("windows", past, *query.measures)
+        statement = self._kept(shape, lambda: windows_sql(self._table, stored, past=past))
+        parameters = windows_parameters(query, self._table, most_folded)
+        row = self._row(statement, [at_txid, *parameters] if past else parameters)
+        txid, attempt, at, epoch, in_use, starts, until, *arrays = (
+            row if at_txid is None else self._within_reach(at_txid, row)
+        )
+        if len(arrays[0] or ()) > most_folded:
+            raise too_many_tiles(self.spec, most_folded)
+        covered = query.covered(self.spec, starts, until, until_of(in_use))
+        results = query.results(self.spec, covered, tiles_of(stored, arrays))
+        return Windows(Snapshot(txid, attempt, at, epoch, results), covered)
 
     def committed(self) -> CommittedBatch:
         return CommittedBatch(*self._row(COMMITTED, [self.spec.name]))

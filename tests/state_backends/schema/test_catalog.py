@@ -262,6 +262,19 @@ class TestNewMeasures:
         register(feed, spec)
         assert catalog.get(spec.name).ttl is None
 
+    def test_how_long_tiles_are_kept_may_change_and_their_sizes_may_not(self, catalog, new_feed, fresh):
+        tiles = {"minute": timedelta(hours=1), "hour": None}
+        spec = fresh(StateSpec("tiled", key={"start": "timestamptz"}, measures={"n": Count()}, tiles=tiles))
+        feed = new_feed(spec)
+        longer = {"minute": timedelta(hours=9), "hour": timedelta(days=2)}
+
+        register(feed, replace(spec, tiles=longer))
+
+        assert catalog.get(spec.name).tiles == longer
+        for other in ({**longer, "day": None}, None):
+            with pytest.raises(SpecMismatchError, match=r"tiles was .*32400.*, is "):
+                register(feed, replace(spec, tiles=other))
+
 
 NUMBERED = StateSpec(
     "numbered",

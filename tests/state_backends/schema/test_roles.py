@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
 
 import psycopg
@@ -229,6 +229,20 @@ def test_a_state_from_before_the_roles_is_fed_and_maintained_on(as_role, pipelin
     assert feed.specs[0].partitions == 2
 
 
+def test_the_worker_compacts_tiles(as_role, pipeline):
+    tiles = {"minute": timedelta(hours=1), "hour": None}
+    spec = StateSpec("tiled", key={"start": "timestamptz"}, measures={"n": Count()}, tiles=tiles)
+    feed, start = Feed(pipeline, [spec], pipeline="tiled"), datetime(2026, 1, 5, tzinfo=UTC)
+    for minutes in (1, 300, 301):
+        feed.run([{"start": start + timedelta(minutes=minutes), "n": 1}])
+
+    with as_role("worker") as worker:
+        assert [step.removed for step in compact(worker, spec, keep=timedelta(0)) if step.removed] == [1]
+    with as_role("reader") as reader:
+        asked = "SELECT tidegauge.tile_start('tiled', %s)"
+        assert reader.execute(asked, [start + timedelta(minutes=59)]).fetchone() == (start,)
+
+
 def test_the_tables_of_django_are_found_in_either_schema(as_role):
     for part in ("owner", "web", "worker"):
         with as_role(part) as its:
@@ -238,20 +252,21 @@ def test_the_tables_of_django_are_found_in_either_schema(as_role):
 LEDGER = {"read the ledger", "write the ledger", "edit a ttl", "request maintenance", "pause", "replay a dead letter"}
 STATES = {
     "merge", "create a state table", "drop a state table", "vacuum", "read a state", "read a live view", "expire rows",
+    "ask for a tile",
 }  # fmt: skip
 WEB = {
     "read the ledger", "read a state", "read a live view", "edit a ttl", "request maintenance", "pause",
-    "replay a dead letter", "write Django's tables", "write the log", "read migrations",
+    "replay a dead letter", "write Django's tables", "write the log", "read migrations", "ask for a tile",
 }  # fmt: skip
 ALLOWED = {
     "owner": {
         "migrate", "create in public", "create a schema", "drop a schema", "write Django's tables", "read migrations",
-        "write the log", "change the log", "forget log entries", "write migrations", *LEDGER,
+        "write the log", "change the log", "forget log entries", "write migrations", "ask for a tile", *LEDGER,
     },
     "pipeline": STATES | LEDGER,
     "web": WEB,
     "worker": STATES | LEDGER | WEB | {"forget log entries"},
-    "reader": {"read a live view"},
+    "reader": {"read a live view", "ask for a tile"},
 }  # fmt: skip
 
 STATEMENTS = {
@@ -263,6 +278,7 @@ STATEMENTS = {
     "expire rows": "DELETE FROM tidegauge_state.before",
     "read a state": "SELECT FROM tidegauge_state.before",
     "read a live view": "SELECT FROM tidegauge_live.before",
+    "ask for a tile": "SELECT tidegauge.tile_start('before', now())",
     "read the ledger": "SELECT FROM tidegauge.pipeline, tidegauge.batch",
     "write the ledger": "UPDATE tidegauge.pipeline SET fence = fence",
     "edit a ttl": "UPDATE tidegauge.state SET ttl = NULL, edits = '{}'",

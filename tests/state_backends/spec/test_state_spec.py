@@ -105,6 +105,37 @@ def test_a_wrong_declaration_is_refused_by_name(arguments, message):
     assert message in str(caught.value)
 
 
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+TILED = {"key": {"page": "text", "start": "timestamptz"}, "measures": COUNTS, "tiles": {"minute": HOUR, "hour": None}}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": {}}, "tiles need the start of the tile as the last key column, a timestamptz, and the key is {}"),
+        ({"key": {"start": "timestamptz", "page": "text"}}, "tiles need the start of the tile as the last key column"),
+        ({"tiles": {}}, "must name one or more of second, minute, hour, day"),
+        ({"tiles": {"week": None}}, "must name one or more of second, minute, hour, day"),
+        ({"tiles": {"minute": None, "hour": DAY}}, "all but the coarsest need a time to be kept for"),
+        ({"tiles": {"minute": HOUR, "hour": timedelta()}}, "all but the coarsest need a time to be kept for"),
+        ({"tiles": {"minute": -HOUR}}, "each must be kept longer than the finer ones"),
+        ({"tiles": {"hour": HOUR, "minute": DAY}}, "each must be kept longer than the finer ones"),
+        ({"measures": {}, "value": "jsonb"}, "cannot have tiles: a JSON value has no fold"),
+        ({"kind": "transactional"}, "cannot have tiles: a transactional state cannot show whole batches"),
+        ({"changelog": True}, "cannot have tiles: a changelog does not know of compacted tiles"),
+        ({"ttl": DAY}, "cannot have tiles: `tiles` says how long rows are kept, so it takes no ttl"),
+        ({"backend": "redis"}, "cannot have tiles: redis cannot compact them in one transaction"),
+    ],
+)
+def test_tiles_that_cannot_be_kept_are_refused_by_name(change, message):
+    StateSpec("views", **TILED)
+
+    with pytest.raises(SpecError) as refused:
+        StateSpec("views", **TILED | change)
+
+    assert message in str(refused.value)
+
+
 @pytest.mark.parametrize("make", [lambda: Sum("x", type="money"), lambda: Sum("x", type="text")])
 def test_a_sum_of_another_type_than_a_number_is_refused(make):
     with pytest.raises(SpecError, match=r"Sum\('x'\): type '\w+' is not one of bigint, double precision, numeric"):
