@@ -53,6 +53,7 @@ from tidegauge.client.saved_query import SavedQuery
 from tidegauge.client.series import Series
 from tidegauge.client.state import State
 from tidegauge.client.tokens import Token
+from tidegauge.client.windows import Window, WindowResult, Windows
 
 __all__ = [
     "AlertDocument",
@@ -113,4 +114,7 @@ __all__ = [
     "Token",
     "UnavailableError",
     "Version",
+    "Window",
+    "WindowResult",
+    "Windows",
 ]

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegauge.client import documents, entries, exports, groups, lookups, series
+from tidegauge.client import documents, entries, exports, groups, lookups, series, windows
 from tidegauge.client.answers import Answer, Combined
 from tidegauge.client.documents import Run, StateDocument
 from tidegauge.client.entries import PAGE_ENTRIES, Entry, History, Page, Range
@@ -13,6 +14,7 @@ from tidegauge.client.groups import Groups
 from tidegauge.client.lookups import Lookup, When
 from tidegauge.client.series import Series, Span
 from tidegauge.client.values import Time
+from tidegauge.client.windows import Windows
 
 if TYPE_CHECKING:
     from tidegauge.client.async_client import AsyncClient
@@ -160,6 +162,27 @@ class AsyncState:
         """
         wanted = Range(prefix, start, stop, measures, at_txid, where, at_time)
         steps = groups.groups(self._client._call(), self.name, by, wanted, order_by, limit)
+        return await self._client._transport.run(steps)
+
+    async def windows(
+        self,
+        keys: Sequence[Any],
+        lengths: str | timedelta | Sequence[str | timedelta],
+        *,
+        to: Time | None = None,
+        measures: Sequence[str] | None = None,
+        at_txid: int | None = None,
+        at_time: Time | None = None,
+    ) -> Windows:
+        """Fold keys of a state with tiles over trailing windows: `windows(["/home"], ["1h", "24h", "7d"])`.
+
+        keys: without the key column that holds the tile. lengths: of the windows, such as `24h`, or `timedelta`.
+        to: event time at which they end, with a zone; now if None, or the time of the batch that is asked for.
+        Each window is extended to the start of a tile; `windows` of the result says which interval it covers. Other
+        arguments as for `get_many`. The number of tiles is limited, because the server folds them in one request.
+        Raises GoneError for a window that begins before the oldest tiles that are kept.
+        """
+        steps = windows.windows(self._client._call(), self.name, keys, lengths, to, measures, at_txid, at_time)
         return await self._client._transport.run(steps)
 
     async def history(self, key: Any, *, limit: int = 100, cursor: str | None = None) -> History:

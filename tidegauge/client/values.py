@@ -146,7 +146,8 @@ AS_IN_JSON = Types(is_typed=False)
 def rows(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return all parts of an answer that have a value."""
     combined = [document["combined"]] if "combined" in document else []
-    return [*(row for name in ROWS for row in document.get(name) or ()), *combined]
+    found = [*(row for name in ROWS for row in document.get(name) or ()), *combined]
+    return [*found, *({"value": value} for row in found for value in row.get("values", ()))]
 
 
 def parsed(content: bytes | str, types: Iterable[Types] = ()) -> Any:

@@ -7,6 +7,7 @@ serializers that describe them (webapp/catalog/documents.py).
 from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
+from tidegauge.state_backends.spec.tiles import WIDTHS
 from tidegauge.webapp.api.fields import JsonValue, KeyPart
 from tidegauge.webapp.catalog.documents import EPOCH, BatchNumber, Numbers, RangeOfAnswer
 
@@ -108,6 +109,30 @@ class GroupsSerializer(BatchOfAnswer):
     by = serializers.ListField(child=serializers.CharField(), help_text="the columns of each group's `key`")
     complete = serializers.BooleanField(help_text="false where there are more groups than `limit`")
     groups = GroupSerializer(many=True)
+
+
+class WindowSerializer(serializers.Serializer):
+    window = serializers.CharField(help_text="as in the request")
+    to = serializers.DateTimeField(help_text="the end of the events that it covers, exclusive")
+    granularity = serializers.ChoiceField(list(WIDTHS), help_text="the tile in use at `from`, to whose start it goes")
+
+    def get_fields(self):
+        # `from` is a keyword of Python.
+        return super().get_fields() | {"from": serializers.DateTimeField(help_text="their beginning, inclusive")}
+
+
+class WindowResultSerializer(serializers.Serializer):
+    key = KeyParts()
+    values = serializers.ListField(
+        child=JsonValue(), help_text="measure to value for each window, in their order; without events an empty state's"
+    )
+
+
+class WindowsSerializer(BatchOfAnswer):
+    state = serializers.CharField()
+    isolation = serializers.ChoiceField(["committed", "uncommitted"], help_text=ISOLATION)
+    windows = WindowSerializer(many=True, help_text="which events each window covers, in the order of the request")
+    results = WindowResultSerializer(many=True, help_text="one per key asked, in the order asked")
 
 
 class VersionSerializer(serializers.Serializer):

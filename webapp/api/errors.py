@@ -26,6 +26,7 @@ from tidegauge.state_backends.errors import (
     RangeTooLargeError,
     SpecError,
     StateBusyError,
+    TilesGoneError,
     UnknownPipelineError,
     UnknownStateError,
 )
@@ -83,6 +84,7 @@ CODE_OF: Mapping[type[Exception], str] = {
     TooManyAtOnceError: "too_many_at_once",
     BusyError: "busy",
     OutOfReachError: "out_of_reach",
+    TilesGoneError: "tiles_gone",
     PagesGoneError: "pages_gone",
     NotCommittedError: "not_committed",
     NotReachedError: "not_reached",

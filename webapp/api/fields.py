@@ -3,8 +3,9 @@
 A wrong one is a ParseError, a 400 that names it.
 """
 
+import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import orjson
@@ -16,10 +17,12 @@ from rest_framework.exceptions import ParseError
 from rest_framework.fields import empty
 
 from tidegauge.state_backends.reader.filters import MOST_FILTERS
+from tidegauge.state_backends.reader.windows import MOST_WINDOWS
 from tidegauge.webapp.api.rendering import parse_json
 from tidegauge.webapp.catalog.documents import LARGEST_TXID
 
 FIRST_YEAR, LAST_YEAR = 1970, 9000
+WINDOW, SECONDS = re.compile("([1-9][0-9]{0,7})([smhd])"), {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 FIRST_MOMENT = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
 COMMITTED = "committed"  # a value of `at_txid`: the batch that is committed when the first page is read
 
@@ -83,6 +86,20 @@ class MeasuresField(Member, serializers.ListField):
         if not isinstance(data, list) or not all(isinstance(measure, str) for measure in data):
             self.fail("invalid")
         return data
+
+
+class WindowsField(Member, serializers.ListField):
+    """Lengths of time, by the text that names them."""
+
+    child = serializers.CharField()
+    expected = "a list of 1 to 20 different windows such as '1h', '24h' or '7d', in s, m, h or d"
+
+    def to_internal_value(self, data: Any) -> dict[str, timedelta]:
+        if not isinstance(data, list) or not 1 <= len(data) <= MOST_WINDOWS:
+            self.fail("invalid")
+        found = [WINDOW.fullmatch(text) if isinstance(text, str) else None for text in data]
+        lengths = {each[0]: timedelta(seconds=int(each[1]) * SECONDS[each[2]]) for each in found if each}
+        return lengths if len(lengths) == len(data) else self.fail("invalid")
 
 
 class FlagField(Member, serializers.BooleanField):

@@ -248,6 +248,12 @@ PROBLEMS: Mapping[str, Problem] = {
         "The batch in `at_txid` is older than what is kept; `oldest_txid` is the oldest that can be answered.",
         "Ask for that or a later one; a changelog keeps batches for longer.",
     ),
+    "tiles_gone": Problem(
+        410,
+        "Tiles gone",
+        "A window begins before the oldest tiles that the state keeps.",
+        "Ask for a shorter window; `tiles` in the declaration of the state says how long they are kept.",
+    ),
     "pages_gone": Problem(
         410,
         "Pages gone",

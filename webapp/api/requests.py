@@ -17,6 +17,7 @@ from rest_framework.exceptions import ParseError
 from rest_framework.fields import empty
 
 from tidegauge.state_backends.reader.filters import OPERATORS
+from tidegauge.state_backends.reader.windows import MOST_WINDOWS
 from tidegauge.webapp.api.fields import (
     FIRST_MOMENT,
     AtTxidParameter,
@@ -36,6 +37,7 @@ from tidegauge.webapp.api.fields import (
     TimeParameter,
     TooManyKeysError,
     TxidField,
+    WindowsField,
     check_number_of_keys,
 )
 from tidegauge.webapp.catalog.documents import LARGEST_TXID
@@ -172,6 +174,22 @@ class WhenBody(BodySerializer):
 
 class LookupSerializer(KeysBody, WhenBody):
     example = '{"keys": [["JFK", "AA"]]}'
+
+
+class AskedWindowsSerializer(BodySerializer):
+    example = '{"keys": [["JFK"]], "windows": ["1h", "24h"]}'
+    keys = KeysField(help_text=f"without the key column that holds the tile; {KEYS}")
+    windows = WindowsField(
+        max_length=MOST_WINDOWS, help_text="lengths of time that end at `to`, in seconds, minutes, hours or days: `7d`"
+    )
+    to = TimeParameter(
+        allow_null=True,
+        help_text="event time at which the windows end, moved back to the start of a tile; the database's clock if "
+        "absent, or the time of the batch that `at_txid` names",
+    )
+    measures = MeasuresField(required=False, allow_null=True, help_text="which to answer; all if absent")
+    at_txid = TxidField(help_text="answer as after this batch; null or absent: the committed one")
+    at_time = TimeParameter(allow_null=True, help_text="instead: the last batch whose time is not after this one")
 
 
 class LookupOfStateSerializer(KeysBody):

@@ -11,6 +11,7 @@ from tidegauge.webapp.api.typed_schemas import Schema, key_of, nullable, value_o
 STATES = "/api/v1/states/{name}"
 # Says nothing of the state's own types.
 LEFT_OUT = f"{STATES}/openapi"
+WINDOWS = f"{STATES}/windows"  # of states with tiles
 NAME = ("name", "path")
 
 
@@ -19,7 +20,7 @@ def document(general: Schema, spec: StateSpec) -> Schema:
     paths = {
         path.replace("{name}", quote(spec.name, safe="")): _of_one_state(item)
         for path, item in general["paths"].items()
-        if path.startswith(STATES) and path != LEFT_OUT
+        if path.startswith(STATES) and path != LEFT_OUT and (spec.tiling or path != WINDOWS)
     }
     components = deepcopy(general["components"])
     _set_types(components["schemas"], spec)
@@ -50,6 +51,9 @@ def _set_types(schemas: Schema, spec: StateSpec) -> None:
     for name in ("Result", "Version"):
         schemas[name]["properties"]["value"] = nullable(value)
     schemas["LookupRequest"]["properties"]["keys"]["items"] = key
+    without_tile = key_of(spec.untiled)
+    schemas["AskedWindowsRequest"]["properties"]["keys"]["items"] = without_tile
+    schemas["WindowResult"]["properties"] |= {"key": without_tile, "values": {"type": "array", "items": value}}
 
 
 def _used(schemas: Schema, parts: list[Any]) -> set[str]:

@@ -31,6 +31,7 @@ urlpatterns = [
     path("states/<name:name>/keys", lookups.KeyView.as_view(), name="key"),
     path("states/<name:name>/entries", ranges.EntriesView.as_view(), name="entries"),
     path("states/<name:name>/groups", ranges.GroupsView.as_view(), name="groups"),
+    path("states/<name:name>/windows", ranges.WindowsView.as_view(), name="windows"),
     path("states/<name:name>/export", ranges.ExportView.as_view(), name="export"),
     path("states/<name:name>/history", ranges.HistoryView.as_view(), name="history"),
     path("states/<name:name>/series", ranges.KeySeriesView.as_view(), name="key_series"),

@@ -84,3 +84,28 @@ def test_sums_of_decimals_keep_every_digit(flights, client):
     [group] = client.state("prices").groups(["shop"])
 
     assert group.value["paid"] == Decimal("12345678901234567890.3")
+
+
+def test_windows_say_what_they_cover(flights, client):
+    now = datetime(2026, 3, 2, 7, 9, tzinfo=UTC)
+    spec = StateSpec(
+        "views_by_minute",
+        key={"day": "date", "start": "timestamptz"},
+        measures={"paid": Sum("paid")},
+        tiles={"minute": timedelta(hours=2), "hour": None},
+    )
+    tiles = {(now.date(), now - timedelta(minutes=age)): {"paid": f"{age}.1"} for age in (1, 70)}
+    add_state(flights.conn, spec, tiles)
+
+    found = client.state("views_by_minute").windows([now.date()], ["1h", timedelta(hours=3)], to=now)
+
+    assert [(each.window, each.start, each.stop, each.granularity) for each in found.windows] == [
+        ("1h", now - timedelta(hours=1), now, "minute"),
+        ("10800s", now - timedelta(hours=3), now, "minute"),
+    ]
+    assert [(each.key, each.values) for each in found] == [
+        ((now.date(),), [{"paid": Decimal("1.1")}, {"paid": Decimal("71.2")}])
+    ]
+    assert found.table()[1] == {"window": "10800s", "day": now.date(), "paid": Decimal("71.2")}
+    with pytest.raises(InvalidArgumentError, match="is not a whole number of seconds"):
+        client.state("views_by_minute").windows([now.date()], timedelta(seconds=1.5))

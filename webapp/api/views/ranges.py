@@ -1,6 +1,7 @@
 """Reads of more than single keys: pages of entries, groups, files, and what a key was over time."""
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from django.http import HttpResponseBase
@@ -11,15 +12,23 @@ from rest_framework.response import Response
 
 from tidegauge.webapp.accounts.concurrency import SEARCHES, client_of
 from tidegauge.webapp.accounts.permissions import key_scope
-from tidegauge.webapp.api.answers import EntriesSerializer, GroupsSerializer, HistorySerializer, KeySeriesSerializer
+from tidegauge.webapp.api.answers import (
+    EntriesSerializer,
+    GroupsSerializer,
+    HistorySerializer,
+    KeySeriesSerializer,
+    WindowsSerializer,
+)
 from tidegauge.webapp.api.api_view import ApiView, FileView, link_to_next
-from tidegauge.webapp.api.calls import call
+from tidegauge.webapp.api.calls import answered, asked, call
 from tidegauge.webapp.api.entries import EntriesPage, page
 from tidegauge.webapp.api.export import FORMATS, stream
 from tidegauge.webapp.api.groups import groups
 from tidegauge.webapp.api.history import history
 from tidegauge.webapp.api.openapi import NEXT, NOT_YET, answer_header
+from tidegauge.webapp.api.rendering import conditional
 from tidegauge.webapp.api.requests import (
+    AskedWindowsSerializer,
     EntriesParameters,
     ExportParameters,
     GroupsParameters,
@@ -30,6 +39,7 @@ from tidegauge.webapp.api.requests import (
     read_range,
 )
 from tidegauge.webapp.api.series import key_series
+from tidegauge.webapp.api.windows import windows
 from tidegauge.webapp.core.pools import SEARCH_CURSOR, SEARCHED
 
 EXPORT_HEADERS = [
@@ -37,6 +47,33 @@ EXPORT_HEADERS = [
     answer_header("Tidegauge-Txid", "The batch that the file shows", [200], int),
     answer_header("Content-Disposition", "A name for the file", [200]),
 ]
+
+ENDS = "2026-11-20T07:09:00+00:00"
+WINDOWS = {
+    "state": "views_by_minute",
+    "epoch": "8a1f0c2e9b7d4653",
+    "txid": 42,
+    "batch_time": "2026-11-20T07:09:00.123456+00:00",
+    "isolation": "committed",
+    "windows": [
+        {
+            "window": "1h",
+            "from": "2026-11-20T06:09:00+00:00",
+            "to": "2026-11-20T07:09:00+00:00",
+            "granularity": "minute",
+        },
+        {
+            "window": "24h",
+            "from": "2026-11-19T07:00:00+00:00",
+            "to": "2026-11-20T07:09:00+00:00",
+            "granularity": "hour",
+        },
+    ],
+    "results": [
+        {"key": ["/home"], "values": [{"views": 61}, {"views": 1283}]},
+        {"key": ["/cart"], "values": [{"views": 0}, {"views": 17}]},
+    ],
+}
 
 
 class EntriesView(ApiView):
@@ -122,6 +159,36 @@ class GroupsView(ApiView):
         asked = GroupsParameters.read(parameters)
         with SEARCHES.held(client_of(request)):
             return Response(groups(name, asked, scope))
+
+
+class WindowsView(ApiView):
+    @call(
+        "fold_windows", "states", WindowsSerializer, "One result per key asked.", 409, 410,
+        body=AskedWindowsSerializer, is_conditional=True, instead={409: NOT_YET},
+        examples=[
+            asked("two windows", {"keys": [["/home"], ["/cart"]], "windows": ["1h", "24h"]}),
+            answered("two windows", WINDOWS),
+        ],
+    )  # fmt: skip
+    def post(self, request: Request, name: str) -> Response:
+        """Fold keys of a state over trailing windows.
+
+        For states with tiles: the events of the last hour, 24 hours or 7 days before `to`, for each key, folded from
+        tiles by the measures' aggregators: counts add, distinct counts are unions. Keys have all parts but the tile.
+        All windows and keys are from one committed batch. `windows` says which events each window covers: both ends are
+        moved back to the start of a tile, which is coarser for earlier time. The values are exact for that interval.
+
+        A window that begins before the oldest tiles that are kept is a 410, `tiles_gone`. At most
+        $TIDEGAUGE_LOOKUP_MAX_KEYS keys and 20 windows, over 50,000 tiles (`TIDEGAUGE_GROUP_MAX_KEYS`), and a tenth of
+        that if a measure is folded outside the database; beyond, the answer is a 400, `range_too_large`.
+        """
+        scope = key_scope(request)
+        scope.check_state(name)
+        asked = AskedWindowsSerializer.read(request.data)
+        with SEARCHES.held(client_of(request)):
+            response = Response(windows(name, asked, scope))
+        response.add_post_render_callback(partial(conditional, request))
+        return response
 
 
 class ExportView(FileView):
