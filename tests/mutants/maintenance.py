@@ -7,6 +7,8 @@ POSTGRES = "state_backends/backends/postgres/maintenance.py"
 REBUILD = "state_backends/repair/rebuilding.py"
 REWIND = "state_backends/repair/rewind.py"
 
+FOLDING = "state_backends/backends/postgres/tiles.py"
+TILES = ["tests/state_backends/test_tiles.py"]
 COMPACTION = ["tests/state_backends/test_compaction.py"]
 EXPIRY = ["tests/state_backends/test_expiry.py"]
 REBUILDS = ["tests/state_backends/repair/test_rebuilding.py"]
@@ -118,5 +120,82 @@ MUTANTS = [
         "if self.to < self.committed - 1:",
         "if self.to < self.committed - 2:",
         REWINDS,
+    ),
+    Mutant(
+        "tiles/compaction-folds-rows-of-the-committed-batch",
+        FOLDING,
+        "row.txid < committed}",
+        "row.txid <= committed}",
+        TILES,
+    ),
+    Mutant(
+        "tiles/compaction-folds-into-rows-of-the-committed-batch",
+        FOLDING,
+        "(target in stored and target not in settled) or not fine",
+        "not fine",
+        TILES,
+    ),
+    Mutant(
+        "tiles/compaction-does-not-hold-the-ledger",
+        FOLDING,
+        "FOR NO KEY UPDATE OF p",
+        "",
+        TILES,
+    ),
+    Mutant(
+        "tiles/rows-are-folded-before-that-is-recorded",
+        FOLDING,
+        '"UPDATE tidegauge.state SET tiles_until = %s WHERE name = %s",',
+        '"UPDATE tidegauge.state SET tiles_until = %s WHERE name = %s AND false",',
+        TILES,
+    ),
+    Mutant(
+        "tiles/a-folded-batch-can-be-read-as-of",
+        FOLDING,
+        'self.conn.execute(SHORTENED, {"reach": committed - 1,',
+        'self.conn.execute(SHORTENED, {"reach": -1,',
+        TILES,
+    ),
+    Mutant(
+        "tiles/an-event-of-the-future-makes-tiles-coarse",
+        FOLDING,
+        'min(checked_clock(conn, f"state {spec.name!r}"), at + WIDTHS[tiles.finest])',
+        "at + WIDTHS[tiles.finest]",
+        TILES,
+    ),
+    Mutant(
+        "tiles/a-total-that-does-not-fit-stops-the-run",
+        FOLDING,
+        "except FoldRangeError:",
+        "except ZeroDivisionError:",
+        TILES,
+    ),
+    Mutant(
+        "tiles/a-window-is-answered-with-less-than-it-asks",
+        "state_backends/reader/windows.py",
+        "if gone is not None and window.since < gone:",
+        "if False:",
+        TILES,
+    ),
+    Mutant(
+        "tiles/a-window-of-too-many-tiles-is-cut",
+        "state_backends/backends/postgres/reader.py",
+        "if len(arrays[0] or ()) > most_folded:",
+        "if False:",
+        TILES,
+    ),
+    Mutant(
+        "tiles/times-before-which-tiles-are-in-use-go-back",
+        "state_backends/spec/tiles.py",
+        "max(at, until.get(name, at))",
+        "at",
+        TILES,
+    ),
+    Mutant(
+        "tiles/an-explorer-page-mixes-tiles-of-two-sizes",
+        "webapp/console/dashboard/views/explorer.py",
+        "if tiles_in_use(reader.spec.name) == in_use:",
+        "if True:",
+        ["tests/webapp/console/dashboard/test_tiles.py"],
     ),
 ]

@@ -34,6 +34,7 @@ class StateDocument(TypedDict):
     key: dict[str, str]
     measures: dict[str, Measure]
     ttl_seconds: float | None
+    tiles: dict[str, float | None] | None
     changelog: bool
     backend: str
     keys_estimate: int

@@ -64,6 +64,10 @@ class StateSerializer(serializers.Serializer):
     key = serializers.DictField(child=serializers.CharField(), help_text="column to SQL type, in order")
     measures = serializers.DictField(child=MeasureSerializer())
     ttl_seconds = serializers.FloatField(allow_null=True, help_text="null: rows are kept without limit")
+    tiles = serializers.DictField(
+        child=serializers.FloatField(allow_null=True), allow_null=True, source="tile_seconds",
+        help_text="seconds that tiles of each size are kept, the finest first, null without limit; null: it has none",
+    )  # fmt: skip
     changelog = serializers.BooleanField()
     backend = BackendName(help_text="where its rows live")
     keys_estimate = serializers.IntegerField(

@@ -143,10 +143,17 @@ class StateSummary:
     isolation: str
     finding: str
     warning: str
+    tiles: dict[str, timedelta | None] | None
 
     @property
     def ttl_seconds(self) -> float | None:
         return None if self.ttl is None else self.ttl.total_seconds()
+
+    @property
+    def tile_seconds(self) -> dict[str, float | None] | None:
+        if self.tiles is None:
+            return None
+        return {name: kept.total_seconds() if kept else None for name, kept in self.tiles.items()}
 
 
 def pipelines() -> list[PipelineStatus]:
@@ -430,6 +437,7 @@ def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) 
         guarantee=row["guarantee"],
         isolation=isolation(spec),
         finding=row["finding"],
+        tiles=None if spec.tiling is None else dict(spec.tiling.keep),
         warning=row["warning"],
     )
 

@@ -23,6 +23,7 @@ from tidegauge.state_backends.errors import (
     OutOfReachError,
     RangeTooLargeError,
     SpecError,
+    TilesGoneError,
 )
 from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.state_backends.reader.reader import Reader
@@ -39,7 +40,15 @@ TOP_KEYS = 10
 FORMATS = {"csv": "CSV", "ndjson": "NDJSON", "arrow": "Arrow"}
 
 # Errors of requests that cannot be answered; the page shows the reason.
-REFUSED = (KeyShapeError, FilterError, OutOfReachError, NotCommittedError, RangeTooLargeError, SpecError)
+REFUSED = (
+    KeyShapeError,
+    FilterError,
+    OutOfReachError,
+    NotCommittedError,
+    RangeTooLargeError,
+    SpecError,
+    TilesGoneError,
+)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,11 @@ AGAIN_SECONDS = 10
 
 
 def time_part(spec: StateSpec, question: Question) -> str:
-    """Return the key column of the time axis; empty if there is none, or if the question groups by others."""
-    times = time_columns(spec)
+    """Return the key column of the time axis; empty if there is none, or if the question groups by others.
+
+    Tiles have none, because an hour beside minutes would look like a peak.
+    """
+    times = time_columns(spec) if spec.tiling is None else []
     return times[0] if times and spec.measures and question.group in ((), (times[0],)) else ""
 
 

@@ -14,10 +14,13 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from tidegauge.state_backends import Snapshot, StateSpec
+from tidegauge.state_backends.errors import TilesGoneError
 from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
+from tidegauge.state_backends.spec.tiles import GONE, WIDTHS, Tiles, Until
 from tidegauge.webapp.api.groups import most_folded
+from tidegauge.webapp.catalog.models import State
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.console.dashboard.entries import Bar, bars, is_number, time_columns
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
@@ -32,15 +35,19 @@ MOST_MEASURES = 3
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of event time, `since` excluded and `until` included, in a key column. None: no bound."""
+    """A stretch of event time, `since` excluded and `until` included, in a key column. None: no bound.
+
+    granularity: of a state with tiles, whose stretches include `since` and exclude `until`, the tile in use at `since`.
+    """
 
     column: str
     since: datetime | None = None
     until: datetime | None = None
+    granularity: str = ""
 
     @property
     def conditions(self) -> list[Filter]:
-        bounds = ((">", self.since), ("<=", self.until))
+        bounds = ((">=" if self.granularity else ">", self.since), ("<" if self.granularity else "<=", self.until))
         return [Filter(self.column, operator, _text(at)) for operator, at in bounds if at is not None]
 
     def before(self, span: timedelta) -> "Window":
@@ -54,10 +61,14 @@ def _text(at: datetime) -> str:
 
 @dataclass(frozen=True)
 class Sides:
-    """What is read for both columns: conditions, and the batch; None for the latest. then: None without comparison."""
+    """What is read for both columns: conditions, and the batch; None for the latest. then: None without comparison.
+
+    covered: the events that are shown of a state with tiles, if not all are.
+    """
 
     now: tuple[list[Filter], int | None]
     then: tuple[list[Filter], int | None] | None
+    covered: Window | None = None
 
 
 def sides(reader: Reader, question: Question, prefix: Key, pipeline: PipelineStatus) -> Sides:
@@ -67,7 +78,11 @@ def sides(reader: Reader, question: Question, prefix: Key, pipeline: PipelineSta
     conditions = question.conditions
     now = [*conditions, *window.conditions]
     if not question.than:
-        return Sides((now, at_txid), None)
+        return Sides((now, at_txid), None, window if window.granularity else None)
+    if window.granularity:
+        raise UnknownMomentError(
+            "a state with tiles cannot compare two stretches of time, because they may cover different lengths"
+        )
     if window.since is not None and shift is not None:
         return Sides((now, at_txid), ([*conditions, *window.before(shift).conditions], at_txid))
     return Sides((now, at_txid), (now, batch_of(question.than, pipeline)))
@@ -94,7 +109,25 @@ def _window(reader: Reader, question: Question, prefix: Key, at_txid: int | None
     if not newest:
         return Window(column)
     until = datetime.fromisoformat(newest[0]["key"][list(reader.spec.key).index(column)])
+    if reader.spec.tiling is not None:
+        return _of_tiles(reader.spec.name, reader.spec.tiling, until, span)
     return Window(column, until - span, until)
+
+
+def _of_tiles(state: str, tiles: Tiles, newest: datetime, span: timedelta) -> Window:
+    """Return the last stretch up to the end of the newest tile, from the start of a tile. Raises TilesGoneError."""
+    in_use = tiles_in_use(state)
+    until = tiles.start(newest, in_use) + WIDTHS[tiles.in_use(newest, in_use)]
+    since = tiles.start(until - span, in_use)
+    if GONE in in_use and since < in_use[GONE]:
+        raise TilesGoneError(state, since, in_use[GONE])
+    return Window(tiles.column, since, until, tiles.in_use(since, in_use))
+
+
+def tiles_in_use(state: str) -> Until:
+    """Return which tiles are in use when. A caller that reads rows afterwards compares it again: it may advance."""
+    stored: dict[str, str] = State.objects.values_list("tiles_until", flat=True).get(name=state)
+    return {name: datetime.fromisoformat(at) for name, at in stored.items()}
 
 
 def compared_table(reader: Reader, question: Question, prefix: Key, both: Sides) -> Table:

@@ -42,7 +42,7 @@ from tidegauge.webapp.console.dashboard.explorer.moment import UnknownMomentErro
 from tidegauge.webapp.console.dashboard.explorer.question import ROWS, Question
 from tidegauge.webapp.console.dashboard.explorer.saved import saved_views
 from tidegauge.webapp.console.dashboard.explorer.table import entries_table, groups, groups_table
-from tidegauge.webapp.console.dashboard.explorer.then_and_now import Sides, compared_table, sides
+from tidegauge.webapp.console.dashboard.explorer.then_and_now import Sides, compared_table, sides, tiles_in_use
 from tidegauge.webapp.console.dashboard.pasted import pasted_prefix
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 from tidegauge.webapp.console.dashboard.views.live import View, page, signed_in, state_page
@@ -56,7 +56,7 @@ def explore(request, pipeline, version, name):
     question, busy = Question.parse(request.GET, reader.spec), None
     try:
         with SEARCHES.held(client_of(request)) if question.is_search else nullcontext():
-            found = _answer(request, pipeline, reader, question)
+            found = _steady_answer(request, pipeline, reader, question)
     except (TooManyAtOnceError, BusyError) as error:
         version, found, busy = "", {"refusal": str(error)}, error
     except (*REFUSED, OutsideError, UnknownMomentError) as error:
@@ -82,6 +82,19 @@ def explore(request, pipeline, version, name):
     return page(request, "dashboard/explore.html", version, shown | found, asked, busy=busy)
 
 
+def _steady_answer(
+    request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question
+) -> dict[str, Any]:
+    """Return the answer; of a state with tiles, again if a compaction has made tiles coarser while it was read."""
+    if reader.spec.tiling is None:
+        return _answer(request, pipeline, reader, question)
+    while True:
+        in_use = tiles_in_use(reader.spec.name)
+        found = _answer(request, pipeline, reader, question)
+        if tiles_in_use(reader.spec.name) == in_use:
+            return found
+
+
 def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question) -> dict[str, Any]:
     prefix = key_scope(request).check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
     both = sides(reader, question, prefix, pipeline)
@@ -105,6 +118,7 @@ def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, ques
     return {
         "table": table,
         "as_of": at_txid,
+        "covered": both.covered,
         "grouped_by": {name: reader.spec.key[name] for name in question.group},
         "by_time": part,
         "charts": charts,
@@ -228,11 +242,12 @@ def _choices(spec: StateSpec, newest: str = "") -> dict[str, Any]:
     for name in orderable(spec):
         orders += [(f"-{name}", f"{name}, largest first"), (name, f"{name}, smallest first")]
     times = time_columns(spec)
+    drawn = by_time.time_part(spec, Question())
     return {
         "orders": orders,
         "rows": ROWS,
         "measures": list(spec.measures),
         "example": next(iter(orderable(spec)), ""),
         "has_time": bool(times and spec.measures),
-        "splits": [name for name in spec.key if times and spec.measures and name != times[0]],
+        "splits": [name for name in spec.key if drawn and name != drawn],
     }
