@@ -1,9 +1,16 @@
 """The program of docs/time.md, run on views of a morning."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from tests.docs.blocks import blocks
 from tests.pipelines.test_docs import run
 from tidegauge.pipelines.declare.pipeline import Pipeline
+from tidegauge.pipelines.errors import RecountError
+from tidegauge.pipelines.repair.recount import Recount
+from tidegauge.state_backends import StateReader
+from tidegauge.state_backends.maintenance import compact
 
 pytestmark = pytest.mark.spark
 
@@ -43,6 +50,31 @@ def test_the_late_stream_and_the_sessions_of_the_page_feed_their_states(workspac
 
     assert workspace.values("visits") == {"ann": {"visits": 1, "events": 3}, "bob": {"visits": 1, "events": 1}}
     assert workspace.values("too_late") == {"/home": {"views": 1}}
+
+
+def test_the_trailing_windows_of_the_page_can_be_read_and_asked_in_sql(workspace):
+    names = run("time.md", {"folder": workspace.input})
+    workspace.land("1.json", view("10:05"), view("10:50"), view("13:30"))
+    workspace.land("2.json", view("10:59"))
+    workspace.land("3.json", view("13:31"))
+    pipeline = Pipeline("page_times", [names["recent"]])
+    workspace.run(pipeline)
+
+    assert [step.removed for step in compact(workspace.conn, names["RECENT"], keep=timedelta()) if step.removed] == [3]
+    to = datetime(2024, 3, 31, 13, 32, tzinfo=UTC)
+    snapshot, windows = StateReader(workspace.conn, names["RECENT"]).windows(
+        [("/home",)], [timedelta(hours=1), timedelta(hours=4)], to=to
+    )
+    assert snapshot.parsed() == [{"key": ["/home"], "values": [{"views": 2}, {"views": 5}]}]
+    assert [window.granularity for window in windows] == ["minute", "hour"]
+    with pytest.raises(RecountError, match="compaction folds its tiles"):
+        Recount(pipeline, "recent_views", workspace.conn, lambda: workspace.spark, workspace.checkpoint).audit(9)
+    # Its events are older than the clock.
+    snapshot, _ = names["last_hour_and_week"](workspace.conn, [("/home",)])
+    assert snapshot.parsed()[0]["values"] == [{"views": 0}, {"views": 0}]
+    [asked] = [block.text for block in blocks("sql") if block.page == "time.md"]
+    assert workspace.rows(asked) == []
+    assert workspace.rows(asked.replace("now()", "timestamptz '2024-03-31 13:32Z'")) == [("/home", 5)]
 
 
 def hours(workspace, state):
