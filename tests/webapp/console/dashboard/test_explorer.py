@@ -121,7 +121,7 @@ def test_quantiles_have_a_column_each_and_distinct_counts_their_bounds(filled, r
 def test_a_refresh_asks_the_same_question(filled, reader):
     page = reader.get(EXPLORE, {"where": ["flights>1", "flights<99"], "limit": "100"})
 
-    again = unescape(re.search(r"hx-vals=\"([^\"]*)\"", page.content.decode())[1])
+    again = unescape(re.search(r"data-query=\"([^\"]*)\"", page.content.decode())[1])
     assert '"where":["flights>1","flights<99"]' in again
     assert '"limit":100' in again
 
@@ -215,7 +215,18 @@ class TestByTime:
         assert (len(page.context["table"].rows), page.context["table"].complete) == (1, False)
         assert len(json.loads(page.context["series_answer"])["times"]) == 2
 
-    def test_too_many_keys_are_refused_with_the_reason(self, filled, reader, settings):
+    def test_of_more_keys_than_may_be_folded_the_newest_times_are_drawn(self, filled, reader, settings):
+        filled.commit({("EWR", "C00"): 1, ("JFK", "C00"): 1})
+        all_times = self.series(reader).json()["times"]
+        settings.TIDEGAUGE_GROUP_MAX_KEYS = 2
+
+        for asked in ({}, {"split": "origin"}):
+            found = self.series(reader, **asked).json()
+
+            assert found["times"] == all_times[-len(found["times"]) :]
+            assert len(found["times"]) < len(all_times)
+
+    def test_too_many_keys_of_one_time_are_refused_with_the_reason(self, filled, reader, settings):
         filled.commit({("EWR", "C00"): 1, ("JFK", "C00"): 1})
         settings.TIDEGAUGE_GROUP_MAX_KEYS = 1
 

@@ -8,7 +8,10 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
+
 from tidegauge.state_backends import Snapshot, StateSpec
+from tidegauge.state_backends.errors import RangeTooLargeError
 from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
@@ -116,35 +119,62 @@ def _together(lines: Sequence[dict[str, Any]], until: datetime | None) -> dict[s
 
 def largest(reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], at_txid: int | None) -> list[Any]:
     """Return the values of the split column that have a line of their own: the largest ones by the first measure."""
-    spec = reader.spec
-    measure = next(column.measure for column in _columns(spec, question))
-    most = most_folded(spec, [measure])
-    snapshot = reader.groups(
-        (question.split,),
-        prefix=prefix,
-        where=where,
-        order_by=measure,
-        descending=True,
-        limit=MOST_LINES - 1,
-        most_folded=most,
-        measures=[measure],
-        at_txid=at_txid,
-    )
+    measure = next(column.measure for column in _columns(reader.spec, question))
+    first = {"order_by": measure, "descending": True, "limit": MOST_LINES - 1, "at_txid": at_txid}
+    snapshot = _folded(reader, question, question.split, [measure], prefix, where, **first)
     return [group["key"][0] for group in snapshot.parsed()]
 
 
 def _by_time(reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], at_txid: int | None) -> Snapshot:
     measures = list(dict.fromkeys(column.measure for column in _columns(reader.spec, question)))
+    part, most = time_part(reader.spec, question), most_folded(reader.spec, measures)
+    return _folded(reader, question, part, measures, prefix, where, limit=most, at_txid=at_txid)
+
+
+def _folded(
+    reader: Reader,
+    question: Question,
+    by: str,
+    measures: Sequence[str],
+    prefix: Key,
+    where: Sequence[Filter],
+    **asked: Any,
+) -> Snapshot:
+    """Return the keys of a question folded by a column: those of the newest times if all of them are too many."""
     most = most_folded(reader.spec, measures)
-    return reader.groups(
-        (time_part(reader.spec, question),),
+
+    def fold(conditions: Sequence[Filter]) -> Snapshot:
+        return reader.groups((by,), prefix=prefix, where=conditions, most_folded=most, measures=measures, **asked)
+
+    try:
+        return fold(where)
+    except RangeTooLargeError:
+        newest = _newest(reader, question, prefix, where, most, asked["at_txid"])
+        if newest is None:
+            raise
+        return fold([*where, newest])
+
+
+def _newest(
+    reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], most: int, at_txid: int | None
+) -> Filter | None:
+    """Return the condition for the newest times that have no more than `most` keys together; None if one has more."""
+    column = time_part(reader.spec, question)
+    keys = reader.page(
         prefix=prefix,
-        where=where,
-        limit=most,
-        most_folded=most,
-        measures=measures,
+        # Not by other conditions, because a fold also reads the keys that do not meet them.
+        where=[each for each in where if each.column == column],
+        order_by=column,
+        descending=True,
+        limit=most + 1,
+        most_sorted=settings.TIDEGAUGE_SORT_MAX_KEYS,
+        measures=[],
         at_txid=at_txid,
-    )
+    ).parsed()
+    times = [entry["key"][list(reader.spec.key).index(column)] for entry in keys]
+    whole = [at for at in times if at != times[-1]]
+    # Not `>` the last one, because a range of keys begins with its bound.
+    return Filter(column, ">=", whole[-1]) if whole else None
 
 
 def series_of(spec: StateSpec, question: Question, snapshot: Snapshot, until: datetime | None) -> dict[str, Any]:
