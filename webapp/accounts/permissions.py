@@ -24,6 +24,7 @@ from tidegauge.webapp.accounts.models import ApiKey, Restriction
 
 REQUEST_MAINTENANCE = "states.add_maintenancerun"
 STEER_PIPELINES = "states.change_pipeline"
+SILENCE = "tidegauge_alerts.add_silence"
 # Without it, dead letters are shown without their input.
 VIEW_DEAD_LETTERS = "states.view_dead_letters"
 REPLAY_DEAD_LETTERS = "states.replay_dead_letters"

@@ -38,7 +38,7 @@ def services(members: Sequence[Member]) -> list[Service]:
 
 REDIS = "does not answer: states in Redis are not served, nothing is rate limited, and no maintenance can be requested"
 WORKER = "no maintenance, no alerts and no history"
-EVENTS = "pages ask for changes every second, and event streams are interrupted"
+EVENTS = "pages ask for changes every few seconds, and event streams are interrupted"
 
 
 def _worker(members: Sequence[Member]) -> Service:

@@ -38,7 +38,8 @@ Kind = MaintenanceRun.Kind
 
 urlpatterns = [
     path("", pipelines.overview, name="index"),
-    path("incidents/act", incidents.act, name="incident_act"),
+    path("incidents/acknowledge", incidents.acknowledge_problems, name="acknowledge"),
+    path("incidents/silence", incidents.silence_messages, name="silence"),
     path("states/", pipelines.states, name="states"),
     path("search", search.search_page, name="search"),
     path("pipelines/<resource:name>/", pipelines.pipeline, name="pipeline"),

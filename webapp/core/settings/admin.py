@@ -12,7 +12,11 @@ UNFOLD = {
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("dashboard/favicon.svg")},
     ],
     "ENVIRONMENT_TITLE_PREFIX": "tidegauge.webapp.console.dashboard.strip.title_prefix",
-    "STYLES": [lambda request: static("dashboard/shell.css"), lambda request: static("dashboard/admin.css")],
+    "STYLES": [
+        lambda request: static("dashboard/shell.css"),
+        lambda request: static("dashboard/opened.css"),
+        lambda request: static("dashboard/admin.css"),
+    ],
     "SCRIPTS": [lambda request: static("dashboard/shell.js"), lambda request: static("dashboard/admin.js")],
     "SHOW_HISTORY": False,
     "SHOW_VIEW_ON_SITE": True,

@@ -238,6 +238,28 @@ def test_a_page_stops_asking_for_events_where_nothing_serves_them(flights, page)
     assert len(asked) == 3
 
 
+def test_a_page_on_which_nothing_happens_asks_less_and_less_often(flights, page):
+    answers: list[int] = []
+    page.on("response", lambda answer: answers.append(answer.status) if "?v=" in answer.url else None)
+    page.clock.install()
+    page.goto("/states/totals/")
+
+    def seconds(count: int) -> list[int]:
+        """The statuses of the answers that arrive in this time."""
+        answers.clear()
+        for _ in range(count):
+            page.clock.run_for(1_000)
+            page.evaluate("fetch('/healthz').then(answer => answer.text())")
+        return [*answers]
+
+    assert len(seconds(10)) >= 5
+    seconds(40)
+    assert len(seconds(30)) <= 7
+    flights.commit({("EWR", "C07"): 1})
+    assert 200 in seconds(8)
+    assert len(seconds(20)) >= 6
+
+
 def test_a_list_of_keys_is_pasted_and_answered_line_by_line(flights, page):
     page.goto(STATE)
     page.get_by_label("One key per line").fill("EWR,C07\nJFK\tC07\nLGA,C07\nEWR")
@@ -467,6 +489,29 @@ class TestSearch:
 
         page.wait_for_url("**/search?q=totals")
         expect(page.get_by_role("heading", level=1)).to_have_text("Search")
+
+    def test_the_keyboard_pauses_silences_and_copies(self, flights, visit):
+        page = visit(permissions=["clipboard-read", "clipboard-write"])
+        page.goto(STATE)
+        option = page.get_by_role("dialog", name="Search").get_by_role("option")
+        page.keyboard.press("/")
+        page.keyboard.type("copy JFK,C07")
+        expect(option.first).to_have_text("Copy JFK · C07flights_by_carrier")
+        page.keyboard.press("Enter")
+        expect(page.locator("#search-said")).to_have_text('Copied ["JFK", "C07"]')
+        assert page.evaluate("navigator.clipboard.readText()") == '["JFK", "C07"]'
+
+        page.locator("#search-text").fill("pause flights")
+        expect(option.first).to_contain_text("Pause flights")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/pipelines/flights/")
+        expect(page.get_by_role("button", name="Resume pipeline")).to_be_visible()
+
+        page.keyboard.press("/")
+        page.keyboard.type("silence flights")
+        expect(option.first).to_contain_text("Silence flights for an hour")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("No messages about flights for 60 min.")).to_be_visible()
 
     def test_it_stays_open_while_the_page_refreshes(self, flights, page, dialog):
         page.goto("/states/totals/")

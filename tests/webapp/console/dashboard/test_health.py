@@ -82,15 +82,15 @@ class TestIncidents:
 
 class TestActs:
     def test_acknowledging_names_who_takes_care(self, failures, reader, may_silence):
-        page = reader.post("/incidents/act", {"act": "acknowledge", "pipeline": ["orders", "returns"]}, follow=True)
+        page = reader.post("/incidents/acknowledge", {"pipeline": ["orders", "returns"]}, follow=True)
 
         assert "Acknowledged: orders, returns." in text(page)
         assert text(page).count("acknowledged by reader just now") == 2
 
     def test_silencing_is_for_an_hour_or_until_the_readers_morning(self, failures, reader, may_silence):
         morning = timezone.now() + timedelta(hours=11)
-        reader.post("/incidents/act", {"pipeline": "orders", "until": ""})
-        reader.post("/incidents/act", {"pipeline": "shops", "until": morning.isoformat()})
+        reader.post("/incidents/silence", {"pipeline": "orders", "until": ""})
+        reader.post("/incidents/silence", {"pipeline": "shops", "until": morning.isoformat()})
 
         lengths = {each.pipeline: each.until - timezone.now() for each in Silence.objects.all()}
         assert lengths["orders"] == pytest.approx(timedelta(hours=1), abs=timedelta(minutes=1))
@@ -99,18 +99,18 @@ class TestActs:
 
     @pytest.mark.parametrize("until", ["2020-01-01T09:00:00Z", "2999-01-01T09:00:00Z", "2026-13-01", "tomorrow"])
     def test_any_other_time_is_an_hour(self, failures, reader, may_silence, until):
-        reader.post("/incidents/act", {"pipeline": "orders", "until": until})
+        reader.post("/incidents/silence", {"pipeline": "orders", "until": until})
 
         assert Silence.objects.get().until - timezone.now() < timedelta(minutes=61)
 
     def test_others_may_not_and_see_no_buttons(self, failures, reader):
-        assert reader.post("/incidents/act", {"pipeline": "orders"}).status_code == 403
+        assert reader.post("/incidents/silence", {"pipeline": "orders"}).status_code == 403
         assert "Acknowledge" not in text(reader.get("/"))
 
     def test_a_restricted_person_may_not(self, failures, reader, may_silence):
         Restriction.objects.create(user=may_silence, states=["totals"])
 
-        assert reader.post("/incidents/act", {"pipeline": "orders"}).status_code == 403
+        assert reader.post("/incidents/silence", {"pipeline": "orders"}).status_code == 403
         assert not Silence.objects.exists()
 
 
@@ -152,7 +152,7 @@ class TestServices:
 
         assert "Redis does not answer: states in Redis are not served" in page
         assert "Worker does not respond: no maintenance, no alerts and no history" in page
-        assert "Events is not running: pages ask for changes every second" in page
+        assert "Events is not running: pages ask for changes every few seconds" in page
 
     def test_redis_that_is_off_is_noticed(self, settings):
         from tidegauge.webapp.accounts import rate_limits

@@ -91,7 +91,7 @@ class TestFilter:
     def test_a_refresh_keeps_filter_and_order(self, three, reader):
         page = reader.get("/?q=flights&sort=-lag&states=-keys").content.decode()
 
-        poll = unescape(re.search(r'hx-vals="([^"]*)"', page)[1])
+        poll = unescape(re.search(r'data-query="([^"]*)"', page)[1])
         assert all(part in poll for part in ('"q":"flights"', '"sort":"-lag"', '"states":"-keys"'))
 
 
@@ -120,7 +120,7 @@ class TestPages:
     def test_a_refresh_keeps_the_pages(self, reader):
         page = reader.get("/?states_page=2").content.decode()
 
-        assert '"states_page":"2"' in unescape(re.search(r'hx-vals="([^"]*)"', page)[1])
+        assert '"states_page":"2"' in unescape(re.search(r'data-query="([^"]*)"', page)[1])
 
     def test_a_page_that_does_not_exist_is_the_first_or_the_last(self, reader):
         assert states(reader, "?states_page=99") == ["orders", "totals"]

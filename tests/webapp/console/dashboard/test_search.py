@@ -13,7 +13,9 @@ from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.webapp.accounts.models import Restriction
 from tidegauge.webapp.api.problems import PROBLEMS
 from tidegauge.webapp.console.dashboard.search import keys
+from tidegauge.webapp.console.dashboard.search.pages import Result
 from tidegauge.webapp.maintenance.services import pause_pipeline
+from tidegauge.webapp.notify.alerts.models import Acknowledgement, Silence
 
 
 def search(client: Client, asked: str) -> dict[str, list[str]]:
@@ -27,11 +29,17 @@ def address(client: Client, asked: str, group: str) -> str:
     return found[group].results[0].address
 
 
+def result(client: Client, asked: str) -> Result:
+    """The first result."""
+    return client.get("/search", {"q": asked}).context["found"].groups[0].results[0]
+
+
 @pytest.fixture
 def operator(reader, django_user_model) -> Client:
     user = django_user_model.objects.get(username="reader")
-    wanted = ["change_pipeline", "add_maintenancerun"]
-    user.user_permissions.set(Permission.objects.filter(codename__in=wanted, content_type__app_label="states"))
+    wanted = ["change_pipeline", "add_maintenancerun", "add_silence"]
+    apps = ["states", "tidegauge_alerts"]
+    user.user_permissions.set(Permission.objects.filter(codename__in=wanted, content_type__app_label__in=apps))
     return reader
 
 
@@ -129,8 +137,25 @@ class TestActions:
     def test_a_paused_pipeline_can_be_resumed(self, filled, operator):
         pause_pipeline(name="flights", requested_by="ann")
 
-        assert search(operator, "flights")["Actions"][-1] == "Resume flights"
+        assert "Resume flights" in search(operator, "flights")["Actions"]
         assert search(operator, "pause") == {}
+
+    def test_messages_are_silenced_and_only_problems_acknowledged(self, filled, operator):
+        silence = "Silence flights for an hour"
+        assert search(operator, "flights")["Actions"][-1] == silence
+        assert search(operator, "acknowledge") == {}
+
+        filled.fail("disk full", failures=2)
+
+        assert search(operator, "acknowledge")["Actions"] == ["Acknowledge flights"]
+        for title in (silence, "Acknowledge flights"):
+            chosen = result(operator, title)
+            assert operator.post(chosen.address, {"pipeline": chosen.pipeline}).status_code == 302
+        assert Silence.objects.get().pipeline == Acknowledgement.objects.get().pipeline == "flights"
+
+    def test_a_key_is_copied_as_the_api_takes_it(self, filled, reader):
+        assert result(reader, "copy EWR,C07").copies == '["EWR", "C07"]'
+        assert "Copy" not in search(reader, "EWR,C07")
 
     def test_dead_letters_can_be_replayed_where_there_are_any(self, filled, reader, admin_client):
         assert search(admin_client, "replay").get("Actions") is None
@@ -156,7 +181,8 @@ class TestPages:
         for asked in ("a", "e", "flights", "pipeline"):
             for group in admin_client.get("/search", {"q": asked}).context["found"].groups:
                 for result in group.results:
-                    assert admin_client.get(result.address).status_code == 200, result
+                    if not result.is_button:
+                        assert admin_client.get(result.address).status_code == 200, result
 
 
 class TestAnswers:

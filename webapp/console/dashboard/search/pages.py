@@ -1,4 +1,4 @@
-"""Search results that are pages, among them those on which an action is taken."""
+"""Search results that are pages, or that act: pause, silence, acknowledge, and pages that ask before they act."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,22 +13,34 @@ from tidegauge.webapp.accounts.permissions import (
     CREATE_KEYS,
     REPLAY_DEAD_LETTERS,
     REQUEST_MAINTENANCE,
+    SILENCE,
     STEER_PIPELINES,
     VIEW_KEYS,
     key_scope,
 )
 from tidegauge.webapp.api.problems import PROBLEMS
+from tidegauge.webapp.catalog.verdicts import verdict
 from tidegauge.webapp.console.dashboard.search.headings import headings
+from tidegauge.webapp.console.system_snapshot import pipeline_statuses
 
 
 @dataclass(frozen=True)
 class Result:
-    """title: its name. note: what it is, or where. more: further words by which it is found."""
+    """title: its name. note: what it is, or where. more: further words by which it is found.
+
+    Choosing it opens its address, or posts the name of a pipeline there, or copies a text.
+    """
 
     title: str
     note: str
     address: str
     more: str = ""
+    pipeline: str = ""
+    copies: str = ""
+
+    @property
+    def is_button(self) -> bool:
+        return bool(self.pipeline or self.copies)
 
     @property
     def searched(self) -> str:
@@ -36,12 +48,21 @@ class Result:
 
 
 def actions(request: HttpRequest, pipelines: Iterable[dict[str, Any]], states: Sequence[StateSpec]) -> Iterator[Result]:
-    """Yield the actions that the user may take, as links to the pages for them."""
+    """Yield the actions that the user may take; those that need a confirmation are links to the page that asks."""
     may, scope = request.user.has_perm, key_scope(request)
     if scope.is_unrestricted and may(STEER_PIPELINES):
         for row in pipelines:
-            verb = "Resume" if row["is_paused"] else "Pause"
-            yield Result(f"{verb} {row['name']}", "pipeline", reverse("dashboard:pipeline", args=[row["name"]]))
+            verb = "resume" if row["is_paused"] else "pause"
+            address = reverse(f"dashboard:{verb}", args=[row["name"]])
+            yield Result(f"{verb.capitalize()} {row['name']}", "pipeline", address, pipeline=row["name"])
+    if scope.is_unrestricted and may(SILENCE):
+        troubled = [each.name for each in pipeline_statuses() if verdict(each).is_problem]
+        for name in troubled:
+            address, more = reverse("dashboard:acknowledge"), "incident alert problem"
+            yield Result(f"Acknowledge {name}", "pipeline", address, more, pipeline=name)
+        for row in pipelines:
+            address, more = reverse("dashboard:silence"), "silence mute messages alerts incident"
+            yield Result(f"Silence {row['name']} for an hour", "pipeline", address, more, pipeline=row["name"])
     if scope.is_unrestricted and may(REPLAY_DEAD_LETTERS):
         for row in pipelines:
             if row["has_dead_letters"]:

@@ -3,6 +3,7 @@
 It reads the catalog, and batches and keys by primary key, so its cost does not depend on the number of rows.
 """
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from tidegauge.state_backends.schema.definition import from_definition
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.catalog.visible import Visible, of_request
 from tidegauge.webapp.console.dashboard.pasted import whole_number
-from tidegauge.webapp.console.dashboard.search.keys import MOST_STATES, find_keys
+from tidegauge.webapp.console.dashboard.search.keys import MOST_STATES, FoundKey, find_keys
 from tidegauge.webapp.console.dashboard.search.pages import Result, actions, documentation, pages
 from tidegauge.webapp.console.dashboard.templatetags.dashboard import key_address
 from tidegauge.webapp.console.saved_views.selectors import views_with
@@ -25,6 +26,9 @@ MOST_CHARACTERS = 200
 # Results per group.
 MOST_RESULTS = 6
 MOST_VIEWS = 100
+
+# Before a key: copy it instead of opening its page.
+COPY = "copy "
 
 # Words before a batch number that are ignored.
 BATCH_WORDS = {"batch", "txid", "#"}
@@ -82,18 +86,31 @@ def search(request: HttpRequest) -> Found:
         return Found("", [])
     visible = of_request(request)
     named = Named.of(visible)
-    keys = find_keys(text, [spec for _, spec in named.states], visible.scope, MOST_RESULTS + 1)
+    wanted = text[len(COPY) :].strip() if (copies := text.lower().startswith(COPY)) else text
+    keys = find_keys(wanted, [spec for _, spec in named.states], visible.scope, MOST_RESULTS + 1)
     groups = [
         _matching("Pipelines", text, _pipelines(named)),
         _matching("States", text, _states(named)),
         _matching("Saved views", text, _views(text, request.user, visible)),
-        _cut("Keys", [Result(_written(each.key), each.state, key_address(each.state, each.key)) for each in keys.keys]),
+        _cut("Copy", _copies(keys.keys)) if copies else _cut("Keys", _pages_of(keys.keys)),
         _cut("Batches", _batches(text, [row["name"] for row in named.pipelines])),
         _matching("Actions", text, actions(request, named.pipelines, [spec for _, spec in named.states])),
         _matching("Pages", text, pages(request, [row["name"] for row in named.pipelines])),
         _matching("Documentation", text, documentation()),
     ]
     return Found(text, [group for group in groups if group.results], _note(keys.is_partial, keys.states))
+
+
+def _pages_of(keys: Sequence[FoundKey]) -> list[Result]:
+    return [Result(_written(each.key), each.state, key_address(each.state, each.key)) for each in keys]
+
+
+def _copies(keys: Sequence[FoundKey]) -> list[Result]:
+    """Return the keys to copy, as the API takes them."""
+    return [
+        Result(f"Copy {_written(each.key)}", each.state, "", copies=json.dumps(each.key, ensure_ascii=False))
+        for each in keys
+    ]
 
 
 def _pipelines(named: Named) -> Iterable[Result]:

@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
 from tidegauge.state_backends.errors import UnknownPipelineError
-from tidegauge.webapp.accounts.permissions import IN_NO_GROUP, key_scope
+from tidegauge.webapp.accounts.permissions import IN_NO_GROUP, SILENCE, key_scope
 from tidegauge.webapp.catalog import queries, replicas
 from tidegauge.webapp.catalog.batches import (
     BatchSummary,
@@ -55,7 +55,6 @@ from tidegauge.webapp.maintenance.services import pause_pipeline, resume_pipelin
 from tidegauge.webapp.notify.alerts.acknowledged import acts_version
 
 CONTROL = "states.change_pipeline"
-SILENCE = "tidegauge_alerts.add_silence"
 
 SPARKLINE_BATCHES = 60
 OVERVIEW_BATCHES = 30

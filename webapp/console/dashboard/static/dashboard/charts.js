@@ -1,4 +1,4 @@
-/* Draws charts over time with uPlot: each figure with `data-series-url` names a series of the API and its lines.
+/* Loaded once the page is painted. Draws charts over time with uPlot: each figure with `data-series-url` names a series of the API and its lines.
    Charts of one address are drawn from one answer. A range that ends now follows the clock, and reads its newest points
    again after the page was refreshed, once per step at most. Dragging over a chart zooms into the dragged range. */
 (() => {
@@ -6,6 +6,8 @@
 
   const HEIGHT = 180;
   const LEAST_ZOOM_SECONDS = 2;
+  // After an answer that may be another one soon, because the page of a pipeline that is done is not refreshed.
+  const RETRY_SECONDS = 5;
   const drawn = new Map(); // id of a figure to { plot, answer }
   const read = new Map(); // address to { answer, at }
   let isDue = false; // the page was refreshed since the series were read
@@ -73,7 +75,8 @@
     const response = await fetch(url, { headers: { Accept: "application/json" } });
     if (response.ok) return withSeconds(await response.json());
     const { detail } = [400, 429, 503].includes(response.status) ? await response.json() : {};
-    throw Object.assign(new Error(`${response.status}`), { detail, retrySeconds: Number(response.headers.get("Retry-After")) });
+    const retrySeconds = Number(response.headers.get("Retry-After")) || (response.status >= 500 ? RETRY_SECONDS : 0);
+    throw Object.assign(new Error(`${response.status}`), { detail, retrySeconds });
   }
 
   /* The API writes times as text, the pages' own series as seconds, which uPlot takes. */
@@ -462,8 +465,6 @@
     drawAll();
   });
   document.addEventListener("themechange", () => drawn.forEach(({ plot }) => plot.redraw(false, true)));
-  document.addEventListener("DOMContentLoaded", () => {
-    drawAll();
-    setInterval(follow, 1000);
-  });
+  drawAll();
+  setInterval(follow, 1000);
 })();

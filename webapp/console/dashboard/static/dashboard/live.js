@@ -1,6 +1,7 @@
 /* Keeps a page up to date: new content is merged into the page, so that scroll position, focus, selection and typed text
    stay, and figures that changed are highlighted for a moment. The page asks for new content when the events process
-   reports a commit; without that connection it asks every second, or every few seconds if it is large. */
+   reports a commit; without that connection it asks every second, or every few seconds if it is large, and down to a
+   fifth as often while nothing changes. */
 (() => {
   "use strict";
 
@@ -58,6 +59,7 @@
   // --- When to refresh: on pushed commits, else by polling
 
   const CONNECTED_REFRESH_MS = 15000; // while connected: some changes, such as a lost driver, are not pushed
+  const MOST_TIMES_SLOWER = 5; // while polling: each request takes a few milliseconds of the processor, here and there
   const MAX_RECONNECT_MS = 300000;
   const MAX_REFUSALS = 3; // then give up, if no events process has ever answered
   let source = null;
@@ -68,6 +70,8 @@
   let reconnectTimer = 0;
   let refusals = 0;
   let wasConnected = false;
+  let unchanged = 0; // answers in a row that nothing has changed
+  let asking = null; // what ends the request for new content that is under way
 
   function labelPause() {
     if (!pause) return;
@@ -79,7 +83,8 @@
     connected = now;
     const seconds = pollSeconds();
     const often = seconds === 1 ? "every second" : `every ${seconds} seconds`;
-    if (pause) pause.title = !now ? `Live: updates ${often}` : seconds === 1 ? "Live: updates on every commit" : `Live: updates on commits, at most ${often}`;
+    const whatHappens = `Live: asks for updates ${often}, and less often while nothing changes`;
+    if (pause) pause.title = !now ? whatHappens : seconds === 1 ? "Live: updates on every commit" : `Live: updates on commits, at most ${often}`;
     document.body.dataset.updates = now ? "live" : "polling";
     schedule();
   }
@@ -96,10 +101,48 @@
     else schedule();
   }
 
-  function ask() {
+  /* Asks without htmx, which takes several milliseconds for each request, even if its answer is that nothing has changed. */
+  async function ask() {
     const poll = document.getElementById("poll");
-    if (poll) htmx.trigger(poll, "refresh");
+    if (!poll || asking || paused() || !isDue()) return schedule();
+    due = false;
+    refreshedAt = performance.now();
+    asking = new AbortController();
+    try {
+      const signal = AbortSignal.any([asking.signal, AbortSignal.timeout(htmx.config.timeout)]);
+      const answer = await fetch(addressOf(poll), { headers: { "HX-Request": "true" }, signal });
+      if (answer.ok) await take(poll, answer);
+      else due = true;
+      setOffline(answer.status >= 500);
+    } catch (error) {
+      due = true;
+      if (error.name !== "AbortError") setOffline(true);
+    }
+    asking = null;
     schedule();
+  }
+
+  function addressOf(poll) {
+    const query = new URLSearchParams();
+    for (const [name, value] of Object.entries(JSON.parse(poll.dataset.query))) for (const each of [value].flat()) query.append(name, each);
+    return `${poll.dataset.url}?${query}`;
+  }
+
+  async function take(poll, answer) {
+    if (answer.headers.has("HX-Refresh")) location.reload();
+    unchanged = answer.status === 204 ? unchanged + 1 : 0;
+    if (answer.status !== 200) return;
+    const { query } = poll.dataset;
+    const text = await answer.text();
+    // The reader may have asked for other content meanwhile, or have pressed Pause.
+    if (document.getElementById("poll")?.dataset.query !== query) return;
+    if (paused()) {
+      due = true;
+      return;
+    }
+    isPolled = true;
+    htmx.swap("#live", text, { swapStyle: "merge", swapDelay: 0, settleDelay: 0 }, { contextElement: poll });
+    isPolled = false;
   }
 
   // One timer until the next request, because htmx's own one would wake an idle page every second.
@@ -108,7 +151,7 @@
   function schedule() {
     clearTimeout(timer);
     if (paused()) return;
-    const wait = due || !connected ? 1000 * pollSeconds() : CONNECTED_REFRESH_MS;
+    const wait = connected && !due ? CONNECTED_REFRESH_MS : 1000 * pollSeconds() * Math.min(1 + unchanged / 5, MOST_TIMES_SLOWER);
     timer = setTimeout(ask, Math.max(1000, refreshedAt + wait - performance.now()));
   }
 
@@ -149,6 +192,7 @@
     schedule();
     if (document.hidden) return disconnect();
     due = true;
+    unchanged = 0;
     connect();
   }
 
@@ -162,40 +206,26 @@
 
   // --- htmx
 
-  const isPoll = (event) => event.detail.requestConfig && event.detail.requestConfig.elt.id === "poll";
   const pause = document.getElementById("pause");
   const paused = () => document.hidden || (pause && pause.getAttribute("aria-pressed") === "true");
-  let polled = false;
+  let isPolled = false;
 
   htmx.defineExtension("merge", {
     handleSwap(style, target, fragment) {
       const latest = style === "merge" && fragment.querySelector("#live");
       if (!latest) return false;
       const changed = merge(target, latest);
-      if (polled) highlight(changed);
+      if (isPolled) highlight(changed);
       return [target];
     },
   });
 
-  document.addEventListener("htmx:beforeRequest", (event) => {
-    if (!isPoll(event)) return;
-    if (paused() || !isDue()) return event.preventDefault();
-    due = false;
-    refreshedAt = performance.now();
-  });
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    polled = isPoll(event);
-    // Asked before the reader pressed Pause and answered after it.
-    if (polled && paused()) {
-      due = true;
-      event.detail.shouldSwap = false;
-    }
-  });
-  document.addEventListener("htmx:afterRequest", (event) => {
-    if (isPoll(event) && !event.detail.successful) due = true;
+  // What the reader asks for replaces the request for new content of the page so far.
+  document.addEventListener("htmx:beforeRequest", ({ detail }) => { if (detail.target.id === "live" && asking) asking.abort(); });
+  document.addEventListener("htmx:afterRequest", ({ detail }) => {
     schedule();
     // A request that a newer one replaced has no status and says nothing about the server.
-    if (event.detail.xhr && event.detail.xhr.status) setOffline(event.detail.xhr.status >= 500);
+    if (detail.xhr && detail.xhr.status) setOffline(detail.xhr.status >= 500);
   });
   for (const failure of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(failure, () => setOffline(true));
   // Leave empty fields out of the address.
@@ -223,8 +253,8 @@
       button.setAttribute("aria-pressed", String(now));
       labelPause();
       if (!now) refresh();
-    } else if (button && button.dataset.copy) {
-      await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent);
+    } else if (button?.matches(".copy")) {
+      await navigator.clipboard.writeText(button.dataset.copies ?? document.querySelector(button.dataset.copy).textContent);
       notify("Copied");
     }
   });

@@ -42,6 +42,11 @@
     said.textContent = "Search failed. Press Enter to try again.";
   }
 
+  async function copy(key) {
+    await navigator.clipboard.writeText(key);
+    said.textContent = `Copied ${key}`;
+  }
+
   // --- Opening and closing
 
   const isField = (element) => element.closest("input, textarea, select, [contenteditable]") !== null;
@@ -61,7 +66,9 @@
     open();
   });
   dialog.addEventListener("click", (event) => {
-    const isFollowed = event.target.closest("[role=option]") && !event.ctrlKey && !event.metaKey && !event.shiftKey;
+    const option = event.target.closest("[role=option]");
+    if (option && option.dataset.copies) return copy(option.dataset.copies);
+    const isFollowed = option && !event.ctrlKey && !event.metaKey && !event.shiftKey;
     if (event.target === dialog || isFollowed) dialog.close();
   });
 

@@ -1,5 +1,6 @@
 /* The theme, applied before the page is painted, and the choices in the menu of the bar. They are stored in this browser
-   and apply to dashboard and admin: the theme is stored where the admin (Unfold) stores its own, as JSON. */
+   and apply to dashboard and admin: the theme is stored where the admin (Unfold) stores its own, as JSON.
+   Also loads what a page names in <meta name="late-style"> and "late-script", once it has been painted. */
 (() => {
   "use strict";
 
@@ -68,6 +69,22 @@
     menu.open = false;
     if (event.key) menu.querySelector("summary").focus();
   }
+
+  // --- Files that the first paint does not wait for, nor shares a slow connection with
+
+  function loadLate() {
+    for (const { name, content } of document.querySelectorAll("meta[name^=late-]")) {
+      const isScript = name === "late-script";
+      const file = document.createElement(isScript ? "script" : "link");
+      // In the order of the page, because a script may need the one before it.
+      Object.assign(file, isScript ? { src: content, async: false } : { rel: "stylesheet", href: content });
+      document.head.append(file);
+    }
+  }
+
+  // Not DOMContentLoaded, which waits for all deferred scripts.
+  const parsed = new Promise((resolve) => document.addEventListener("readystatechange", resolve, { once: true }));
+  requestAnimationFrame(() => setTimeout(() => parsed.then(loadLate)));
 
   applyStored();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme(root.dataset.theme));
