@@ -40,6 +40,7 @@ urlpatterns = [
     path("logout", LogoutView.as_view(), name="logout"),
     path("api/schema", SchemaView.as_view(), name="schema"),
     path("api/docs", DocsView.as_view(), name="docs"),
+    path("api/docs/<slug:operation_id>", DocsView.as_view(), name="docs_call"),
     path("events/<path:rest>", events_are_elsewhere, name="events"),
     path("", include("tidegauge.webapp.console.dashboard.urls")),
 ]

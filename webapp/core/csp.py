@@ -48,11 +48,11 @@ class ContentSecurityPolicy:
 
 
 def policy_of(request: HttpRequest) -> str:
-    """Return the policy of the admin, the API or the dashboard. The API's reference page gets the dashboard's."""
+    """Return the policy of the admin, the API or the dashboard, which the API's reference has, too."""
     match = request.resolver_match
     if match is not None and match.app_name == "admin":
         return _ADMIN
-    is_page = match is not None and match.view_name == "docs"
+    is_page = match is not None and match.view_name in ("docs", "docs_call")
     if request.path.startswith("/api/") and not is_page:
         return _API
     return _pages(settings.TIDEGAUGE_EVENTS_URL)

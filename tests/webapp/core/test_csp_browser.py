@@ -46,10 +46,11 @@ def test_no_sign_in_page_violates_its_policy(page):
     assert [violation for path in SIGN_IN for violation in violations_of(page, path)] == []
 
 
-def test_a_link_to_a_call_unfolds_it(page):
+def test_a_former_address_of_a_call_leads_to_its_page(page):
     page.goto("/api/docs#look_up_state")
 
-    assert page.locator("#look_up_state").get_by_role("heading", name="Responses").is_visible()
+    page.wait_for_url("**/api/docs/look_up_state")
+    assert page.get_by_role("heading", name="Responses").is_visible()
 
 
 def test_an_inline_script_is_reported_and_not_run(page):

@@ -23,7 +23,8 @@ FIRST_BYTES = 60_000
 LATE_BYTES = 36_000
 
 LOADED = """() => {
-    const late = [...document.querySelectorAll("meta[name^=late-]")].map(({ content }) => new URL(content, location).href);
+    const names = [...document.querySelectorAll("meta[name^=late-]")].map(({ content }) => content);
+    const late = names.map((name) => new URL(name, location).href);
     return [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
         .filter(({ initiatorType }) => initiatorType !== "fetch" && initiatorType !== "other").map((entry) => ({
             name: new URL(entry.name).pathname, bytes: entry.transferSize, began: entry.startTime,
