@@ -22,6 +22,8 @@ MISSING = ["/nowhere", "/states/nothing/", "/pipelines/flights/batches/99"]
 
 DASHBOARD = [
     "/",
+    "/alerts",
+    "/alerts/rules/new",
     "/states/",
     "/pipelines/flights/",
     "/pipelines/flights/operations?to=1",
@@ -94,7 +96,7 @@ ADMIN = [
     "/admin/django_celery_beat/intervalschedule/",
     "/admin/password_change/",
 ]
-API_REFERENCE = "/api/docs"
+API_REFERENCE = ["/api/docs", "/api/docs/look_up_state", "/api/docs/list_entries"]
 
 
 @contextmanager
@@ -125,7 +127,7 @@ def every_page(admin: User) -> Iterator[list[str]]:
             f"/admin/auth/user/{admin.pk}/password/",
             f"/admin/django_celery_beat/periodictask/{task.pk}/change/",
             f"/admin/django_celery_beat/periodictask/{task.pk}/delete/",
-            API_REFERENCE,
+            *API_REFERENCE,
         ]
 
 

@@ -4,6 +4,7 @@ from django.urls.converters import StringConverter
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.console.dashboard.views import (
     acts,
+    alerts,
     api_keys,
     dead_letters,
     explorer,
@@ -40,6 +41,11 @@ urlpatterns = [
     path("", pipelines.overview, name="index"),
     path("incidents/acknowledge", incidents.acknowledge_problems, name="acknowledge"),
     path("incidents/silence", incidents.silence_messages, name="silence"),
+    path("alerts", alerts.alerts, name="alerts"),
+    path("alerts/silences", alerts.add_silence, name="add_silence"),
+    path("alerts/silences/<number:silence_id>/end", alerts.end, name="end_silence"),
+    path("alerts/rules/new", alerts.add_rule, name="add_rule"),
+    path("alerts/rules/<number:rule_id>/test", alerts.test, name="test_rule"),
     path("states/", pipelines.states, name="states"),
     path("search", search.search_page, name="search"),
     path("pipelines/<resource:name>/", pipelines.pipeline, name="pipeline"),

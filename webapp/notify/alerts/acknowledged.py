@@ -57,6 +57,14 @@ def silence(pipelines: Iterable[PipelineStatus], until: datetime, by: User) -> N
             record("alert.silence", f"pipeline {pipeline.name}", by=by.get_username(), until=until.isoformat())
 
 
+def end_silence(silence: Silence, by: User) -> None:
+    """Send messages again from now on."""
+    with transaction.atomic():
+        Silence.objects.filter(pk=silence.pk, until__gt=timezone.now()).update(until=timezone.now())
+        about = f"pipeline {silence.pipeline}" if silence.pipeline else "all pipelines"
+        record("alert.unsilence", about, by=by.get_username())
+
+
 def _holds(made: Acknowledgement, pipeline: PipelineStatus) -> bool:
     found = verdict(pipeline)
     is_other = pipeline.started_at is not None and pipeline.started_at > made.at

@@ -10,9 +10,11 @@ from datetime import datetime, timedelta
 from uuid import uuid4
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import Q
 from django.urls import reverse
 
+from tidegauge.webapp.accounts.audit.services import record
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.alerts.acknowledged import acknowledgements
@@ -26,6 +28,7 @@ from tidegauge.webapp.notify.webhooks.outbox import Message
 PACE = timedelta(seconds=60)
 MOST_LINES = 50
 EVENT = "alert.changed"
+TEST = "alert.test"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,18 @@ def notify(rule: AlertRule, pipelines: Sequence[PipelineStatus], at: datetime) -
         alert.told = Alert.OVER if alert.ended_at else alert.verdict
     Alert.objects.bulk_update(changed, ["told"])
     AlertRule.objects.filter(pk=rule.pk).update(sent_at=at)
+
+
+def send_test(rule: AlertRule, by: str) -> None:
+    """Store a test message to everybody whom a rule tells. by: the name of the user who asked for it."""
+    text = f"This is a test of the alert rule {rule.name!r}, sent by {by}. Nothing has happened.\n"
+    with transaction.atomic():
+        if rule.mail_to:
+            subject = f"Tidegauge: test of the rule {rule.name}"
+            outbox.add_mail(rule.mail_to, subject, text, event=TEST, source=_new_source(rule))
+        for webhook in rule.webhooks.filter(enabled=True):
+            outbox.add(webhook, [Message(TEST, {"rule": rule.name, "alerts": []}, _new_source(rule))])
+        record("alert.test", f"alert rule {rule.name}", by=by)
 
 
 def silences(at: datetime) -> list[Silence]:

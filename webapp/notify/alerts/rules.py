@@ -4,7 +4,7 @@ An alert ends once its verdict has been gone for CALM, so that one that comes an
 or restarting a driver ends no alert, because it fixes nothing yet: alerts stay until the pipeline is seen running.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -77,7 +77,7 @@ def unknown_figures(
     """Return, for each pipeline that a rule is about, the figures that it limits and that are unknown."""
     found: dict[str, list[str]] = {}
     for (pipeline, _, name), each in above_limits(rule, pipelines, known).items():
-        if each.verdict == UNKNOWN and _is_chosen(rule, pipeline, each):
+        if each.verdict == UNKNOWN and is_chosen(rule, pipeline, each.states):
             found.setdefault(pipeline, []).append(LIMITS[name].figure)
     return found
 
@@ -88,7 +88,7 @@ def follow(rule: AlertRule, found: Mapping[Subject, Found], at: datetime, *, was
     was_away: nothing was checked for a while, so how long a verdict has lasted is counted from now.
     """
     opened = {(alert.pipeline, alert.state, alert.figure): alert for alert in rule.alerts.filter(ended_at=None)}
-    found = {subject: each for subject, each in found.items() if _is_chosen(rule, subject[0], each)}
+    found = {subject: each for subject, each in found.items() if is_chosen(rule, subject[0], each.states)}
     for subject, alert in opened.items():
         if was_away:
             alert.began_at = at if not alert.told else alert.began_at
@@ -102,6 +102,12 @@ def follow(rule: AlertRule, found: Mapping[Subject, Found], at: datetime, *, was
         )
         for (pipeline, state, figure), each in sorted(begun.items())
     )  # fmt: skip
+
+
+def is_chosen(rule: AlertRule, pipeline: str, states: Collection[str]) -> bool:
+    """Return whether a rule is about a pipeline, or about something that concerns these states."""
+    names_nothing = not (rule.pipelines or rule.states)
+    return names_nothing or pipeline in rule.pipelines or not {*states}.isdisjoint(rule.states)
 
 
 def is_worse(verdict: str, than: str) -> bool:
@@ -123,11 +129,6 @@ def _follow(rule: AlertRule, alert: Alert, found: Found | None, at: datetime) ->
         alert.delete()
     else:
         alert.save()
-
-
-def _is_chosen(rule: AlertRule, pipeline: str, found: Found) -> bool:
-    names_nothing = not (rule.pipelines or rule.states)
-    return names_nothing or pipeline in rule.pipelines or not found.states.isdisjoint(rule.states)
 
 
 def _is_about(rule: AlertRule, found: Found) -> bool:

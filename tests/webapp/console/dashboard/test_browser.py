@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.webapp.flights import Flights, flights_pipeline
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.catalog import readers
+from tidegauge.webapp.notify.alerts.models import Silence
 
 STATE = "/states/flights_by_carrier/"
 
@@ -403,6 +405,17 @@ def test_the_request_of_the_api_panel_runs_in_place(flights, page, query, status
     expect(answer.locator("pre")).to_contain_text(f'"{status}": [')
     page.keyboard.press("Escape")
     expect(answer).not_to_be_visible()
+
+
+def test_a_silence_lasts_until_a_time_of_the_readers_clock(flights, visit):
+    page = visit(timezone_id="Asia/Tokyo")
+    page.goto("/alerts")
+    expect(page.get_by_label("Until, GMT+9")).to_be_visible()
+    page.get_by_label("Until, GMT+9").fill("2099-01-02T09:30")
+    page.get_by_role("button", name="Silence", exact=True).click()
+
+    expect(page.get_by_text("No messages about any pipeline until then.")).to_be_visible()
+    assert Silence.objects.get().until == datetime(2099, 1, 2, 0, 30, tzinfo=UTC)
 
 
 class TestReference:

@@ -87,6 +87,7 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
     yield Result("Health", "all pipelines and incidents", reverse("dashboard:index"), "home processes replicas")
     yield Result("States", "all states and their pipelines", reverse("dashboard:states"), "list tables keys")
     yield Result("Lineage", "sources, pipelines, states, consumers", reverse("dashboard:lineage"), "graph dependencies")
+    yield Result("Alerts", "open and past, silences, rules", reverse("dashboard:alerts"), "notifications messages mail")
     yield Result("Saved views", "questions of the explorer", reverse("dashboard:views"), "bookmarks explore named")
     yield Result("Maintenance", "runs and their schedule", reverse("dashboard:maintenance"), "compaction expiry audit")
     yield Result("API docs", "reference of the REST API", reverse("docs"), "openapi swagger documentation")
