@@ -108,10 +108,11 @@
     due = false;
     refreshedAt = performance.now();
     asking = new AbortController();
+    const { query } = poll.dataset;
     try {
       const signal = AbortSignal.any([asking.signal, AbortSignal.timeout(htmx.config.timeout)]);
       const answer = await fetch(addressOf(poll), { headers: { "HX-Request": "true" }, signal });
-      if (answer.ok) await take(poll, answer);
+      if (answer.ok) await take(poll, query, answer);
       else due = true;
       setOffline(answer.status >= 500);
     } catch (error) {
@@ -128,15 +129,14 @@
     return `${poll.dataset.url}?${query}`;
   }
 
-  async function take(poll, answer) {
+  async function take(poll, query, answer) {
     if (answer.headers.has("HX-Refresh")) location.reload();
     unchanged = answer.status === 204 ? unchanged + 1 : 0;
     if (answer.status !== 200) return;
-    const { query } = poll.dataset;
     const text = await answer.text();
-    // The reader may have asked for other content meanwhile, or have pressed Pause.
+    // The reader may have asked for other content meanwhile, whose answer has changed what this element asks for.
     if (document.getElementById("poll")?.dataset.query !== query) return;
-    if (paused()) {
+    if (paused()) { // since it was asked
       due = true;
       return;
     }
@@ -201,7 +201,10 @@
   window.addEventListener("offline", () => setOffline(true));
   window.addEventListener("online", refresh);
   document.addEventListener("visibilitychange", followVisibility);
-  window.addEventListener("pagehide", disconnect);
+  window.addEventListener("pagehide", () => {
+    if (asking) asking.abort();
+    disconnect();
+  });
   window.addEventListener("pageshow", followVisibility);
 
   // --- htmx

@@ -84,7 +84,8 @@
 
   // Not DOMContentLoaded, which waits for all deferred scripts.
   const parsed = new Promise((resolve) => document.addEventListener("readystatechange", resolve, { once: true }));
-  requestAnimationFrame(() => setTimeout(() => parsed.then(loadLate)));
+  const painted = new Promise((resolve) => new PerformanceObserver(resolve).observe({ type: "paint", buffered: true }));
+  Promise.all([parsed, painted]).then(loadLate);
 
   applyStored();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme(root.dataset.theme));
