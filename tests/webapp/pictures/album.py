@@ -32,7 +32,7 @@ class Album:
         name = file_name(path, look)
         accepted = Image.open(self._folder / name).convert("RGB") if name in self._left else None
         self._left.discard(name)
-        fault = comparison.fault(actual, accepted) if accepted else "is new, without an accepted picture"
+        fault = comparison.fault(actual, accepted, look.scale) if accepted else "is new, without an accepted picture"
         if fault and self._accepts:
             comparison.save(actual, self._folder / name)
         elif fault:

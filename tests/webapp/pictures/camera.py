@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.webapp.pictures import comparison
 
 SCREEN_PX = 900
+PHONE_PX = 390
 LONGEST_PX = {1440: 1800, 390: 2400}
 SHOTS = 20
 
@@ -29,6 +30,11 @@ class Look:
     width: int
     theme: Literal["light", "dark"]
 
+    @property
+    def scale(self) -> int:
+        """By what its pictures are scaled down: not at all on a phone, so that their text can be read."""
+        return comparison.SCALE if self.width > PHONE_PX else 1
+
 
 @contextmanager
 def camera(
@@ -42,7 +48,7 @@ def camera(
     context.add_init_script(STILL)
     context.clock.set_fixed_time(now)
     page = context.new_page()
-    yield lambda path: comparison.scaled(_take(page, path, look))
+    yield lambda path: comparison.scaled(_take(page, path, look), look.scale)
     context.close()
 
 

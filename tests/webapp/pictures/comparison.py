@@ -1,7 +1,8 @@
 """Compares a picture of a page with an accepted one, so that fonts may be drawn a little differently and nothing else.
 
-Both are scaled down: the average of nine pixels hardly changes with anti-aliasing. A picture differs if in one block of
-it too many pixels have another colour, so a small thing that is missing counts on a long page as on a short one.
+Both are compared scaled down, and kept so if they are wide: the average of nine pixels hardly changes with
+anti-aliasing. A picture differs if in one block of it too many pixels have another colour, so a small thing that is
+missing counts on a long page as on a short one.
 """
 
 from io import BytesIO
@@ -16,8 +17,8 @@ TOLERATED_SHARE = 0.12  # of the pixels of a block
 GAP = 10
 
 
-def scaled(screenshot: bytes) -> Image.Image:
-    return Image.open(BytesIO(screenshot)).convert("RGB").reduce(SCALE)
+def scaled(screenshot: bytes, by: int = SCALE) -> Image.Image:
+    return Image.open(BytesIO(screenshot)).convert("RGB").reduce(by)
 
 
 def save(picture: Image.Image, path: Path) -> None:
@@ -25,8 +26,9 @@ def save(picture: Image.Image, path: Path) -> None:
     picture.save(path, lossless=True, quality=80, method=5)
 
 
-def fault(actual: Image.Image, accepted: Image.Image) -> str:
-    """Return what differs, empty where nothing does."""
+def fault(actual: Image.Image, accepted: Image.Image, scaled_by: int = SCALE) -> str:
+    """Return what differs, empty where nothing does. scaled_by: what both were scaled down by already."""
+    actual, accepted = (each.reduce(SCALE // scaled_by) for each in (actual, accepted))
     if actual.size != accepted.size:
         return f"{_size(actual)} instead of {_size(accepted)}"
     differing = _differing(actual, accepted)

@@ -13,7 +13,7 @@ COLUMNS = (40, 240, 440)
 
 
 def drawn(
-    moved: float = 0.0, columns: tuple[int, ...] = COLUMNS, button: int = 600, height: int = HEIGHT
+    moved: float = 0.0, columns: tuple[int, ...] = COLUMNS, button: int = 600, height: int = HEIGHT, by: int = 3
 ) -> Image.Image:
     """A page with a table and a button, scaled. moved: by how much everything stands further right, in pixels."""
     fine = 4
@@ -26,7 +26,7 @@ def drawn(
     draw.rectangle([fine * (button + moved), fine * 20, fine * (button + 80 + moved), fine * 48], fill="#1f5fbf")
     screenshot = BytesIO()
     page.reduce(fine).save(screenshot, "PNG")
-    return comparison.scaled(screenshot.getvalue())
+    return comparison.scaled(screenshot.getvalue(), by)
 
 
 @pytest.fixture
@@ -51,6 +51,11 @@ def test_edges_may_be_smoothed_otherwise(accepted):
 )
 def test_what_is_moved_missing_or_of_another_colour_differs(accepted, other):
     assert "of the pixels differ, in one block of 36 px" in comparison.fault(other, accepted)
+
+
+def test_pictures_that_are_kept_in_full_width_are_compared_alike():
+    assert comparison.fault(drawn(moved=0.5, by=1), drawn(by=1), 1) == ""
+    assert "in one block of 36 px" in comparison.fault(drawn(button=590, by=1), drawn(by=1), 1)
 
 
 def test_a_page_of_another_height_differs(accepted):
