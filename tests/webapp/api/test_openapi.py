@@ -105,7 +105,8 @@ def test_a_format_that_is_asked_for_counts_beside_an_accept_of_anything(client, 
 def test_strangers_make_a_process_build_it_once_however_many_ask_at_once(db, monkeypatch, path):
     general_openapi.document.cache_clear()
     reference_views._rendered.cache_clear()
-    reference_views._page.cache_clear()
+    reference_views._arranged.cache_clear()
+    reference_views._for_strangers.cache_clear()
     built = []
     get_schema = SchemaGenerator.get_schema
     monkeypatch.setattr(SchemaGenerator, "get_schema", lambda *a, **k: built.append(1) or get_schema(*a, **k))
