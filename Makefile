@@ -13,7 +13,7 @@ ARCHIVE := $(VENV)/spark.jsa
 # Unset, because test processes that may not write byte code would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check rest tools test-versions fuzz soak life interleavings pictures bench docs lint format requirements clean ready chromium pgbouncer node-packages
+.PHONY: help setup demo test check rest tools test-versions fuzz soak life interleavings pictures bench docs lint format requirements dist sbom release-check clean ready chromium pgbouncer node-packages
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -93,8 +93,20 @@ requirements: $(DEV) ## pin the dependencies in pyproject.toml; options go in AR
 	$(COMPILE) $(ARGS) --all-extras --output-file requirements.txt pyproject.toml
 	$(COMPILE) $(ARGS) --output-file requirements-dev.txt --group dev --constraint requirements.txt
 
+dist: $(DEV) ## build the wheel and the sdist in dist/; the same commit gives the same files
+	$(BIN)/uv build --quiet --clear --no-create-gitignore --out-dir dist
+
+# Its tool is not in .venv, because only releases need it.
+sbom: $(DEV) ## list the pinned dependencies in CycloneDX format in artifacts/sbom.cdx.json
+	@mkdir -p artifacts
+	$(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py requirements --pyproject pyproject.toml \
+		--output-reproducible --output-file artifacts/sbom.cdx.json requirements.txt
+
+release-check: ## check that TAG=v1.2.3 can be released: versions, changelog, address of the project
+	@TAG="$(TAG)" $(PYTHON) -m tools.release_check
+
 clean: ## remove .venv and caches, but not the data in .tidegauge
-	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
+	rm -rf $(VENV) site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Depends on pip and not on the folder, because a failed attempt leaves one without pip (Debian without python3-venv).

@@ -20,7 +20,7 @@ class HeadingsOfDocs(BuildHookInterface):
         spec.loader.exec_module(module)
         self._folder = tempfile.TemporaryDirectory()
         index = Path(self._folder.name, "headings.json")
-        index.write_text(json.dumps(list(module.read(Path(self.root, "docs"))), ensure_ascii=False))
+        index.write_text(json.dumps(list(module.read(Path(self.root, "docs"))), ensure_ascii=False), encoding="utf-8")
         build_data["force_include"][str(index)] = f"{SEARCH}/headings.json"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:

@@ -1,8 +1,10 @@
 """The wheel: it holds every file that the code reads, and works where nothing else was installed."""
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -57,6 +59,37 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
     beside = {"pyspark_tidegauge.py", "tidegauge/webapp/console/dashboard/search/headings.json"}
     assert held - beside == {str(file.relative_to(CHECKOUT)) for file in files_of(CHECKOUT / "tidegauge")}
     assert beside < held
+
+
+def test_another_checkout_at_another_time_builds_the_same_wheel_and_sdist(wheel, folder):
+    copied, here = folder / "another place", folder / "sdist"
+    environ = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=CHECKOUT).stdout
+    # In another order, because a build may list folders as the disk does.
+    for name in reversed(listed.splitlines()):
+        if (CHECKOUT / name).exists():
+            (copied / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(CHECKOUT / name, copied / name, follow_symlinks=False)
+            if not (copied / name).is_symlink():
+                (copied / name).chmod(0o600)
+
+    uv_build("--sdist", CHECKOUT, here)
+    uv_build(copied, folder / "copied", **environ)
+
+    assert digests(folder / "copied") == {**digests(here), wheel.name: digest(wheel)}
+
+
+def uv_build(*words: str | Path, **environ: str) -> None:
+    *options, target = words
+    run(sys.executable, "-m", "uv", "build", "--quiet", *options, "--out-dir", target, cwd=CHECKOUT, **environ)
+
+
+def digests(built: Path) -> dict[str, str]:
+    return {file.name: digest(file) for file in built.iterdir() if file.name != ".gitignore"}
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_the_wheel_is_installed_beside_one_with_packages_of_the_same_names_as_our_folders(alone, folder):

@@ -30,7 +30,7 @@ class Heading(NamedTuple):
 def headings() -> list[Heading]:
     """Return the headings of this version's documentation; none if there is neither a docs folder nor an index."""
     if INDEX.exists():
-        return [Heading(*each) for each in json.loads(INDEX.read_text())]
+        return [Heading(*each) for each in json.loads(INDEX.read_text(encoding="utf-8"))]
     return list(read(DOCS))
 
 
@@ -38,7 +38,7 @@ def read(docs: Path) -> Iterator[Heading]:
     """Yield the headings of the pages in a folder, of three levels, with the anchors that MkDocs gives them."""
     for file in sorted(docs.glob("*.md")):
         page, anchors = "", set[str]()
-        for level, title in _headings(file.read_text()):
+        for level, title in _headings(file.read_text(encoding="utf-8")):
             page = page or title
             anchor = _unique(_slug(title), anchors)
             yield Heading(title, page, f"{file.stem}.html" + ("" if len(level) == 1 else f"#{anchor}"))
