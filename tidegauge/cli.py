@@ -110,7 +110,7 @@ def _execute(words: list[str]) -> None:
     except (RuntimeSetupError, MissingPackageError) as error:
         sys.exit(f"tidegauge: {error}")
     except Exception as error:
-        if said := _lacked_privilege(error) or _wrong_setting(error):
+        if said := _lacked_privilege(error) or _wrong_setting(error) or _earlier_tables(error):
             sys.exit(f"tidegauge: {said}")
         raise
 
@@ -137,6 +137,23 @@ def _wrong_setting(error: Exception) -> str:
     from django.core.exceptions import ImproperlyConfigured
 
     return str(error) if isinstance(error, ImproperlyConfigured) else ""
+
+
+def _earlier_tables(error: BaseException | None) -> str:
+    """Return the message if a statement failed because the database is not migrated yet; "" for other errors."""
+    from django.db import connection
+    from django.db.migrations.executor import MigrationExecutor
+    from psycopg.errors import UndefinedColumn, UndefinedFunction, UndefinedTable
+
+    while error is not None and not isinstance(error, UndefinedColumn | UndefinedFunction | UndefinedTable):
+        error = error.__cause__
+    if error is None:
+        return ""
+    connection.close()  # its transaction has failed
+    executor = MigrationExecutor(connection)
+    if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        return ""
+    return f"the tables are of an earlier version of Tidegauge: run `tidegauge migrate` ({error.diag.message_primary})"
 
 
 def _read_env(file: Path) -> None:

@@ -23,8 +23,8 @@ def tracked() -> list[Path]:
 
 
 def texts() -> dict[Path, str]:
-    pictures = {".png", ".webp", ".svg", ".woff2"}
-    return {file: file.read_text() for file in tracked() if file.suffix not in pictures and file.is_file()}
+    not_text = {".png", ".webp", ".svg", ".woff2", ".xz"}
+    return {file: file.read_text() for file in tracked() if file.suffix not in not_text and file.is_file()}
 
 
 def test_the_constant_is_the_name_of_the_project_and_of_its_command():

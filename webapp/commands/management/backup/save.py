@@ -29,7 +29,6 @@ from tidegauge.webapp.commands.management.backup.manifest import (
     Manifest,
     SavedPipeline,
     SavedState,
-    schema_name,
     secret_key_mark,
 )
 from tidegauge.webapp.commands.management.version import version
@@ -41,6 +40,11 @@ QUIET_SECONDS, PAUSE_SECONDS = 60.0, 0.02
 LOCK = (
     "SELECT name, open_txid, committed_txid, tidegauge.has_driver(name) FROM tidegauge.pipeline ORDER BY name FOR SHARE"
 )
+
+# Of the database, not of this code, because a backup is taken before an upgrade migrates the tables.
+NEWEST_MIGRATION = """
+SELECT to_char(number, 'FM0000') || '_' || name FROM tidegauge.schema_version ORDER BY number DESC LIMIT 1
+"""
 
 
 def save(folder: Path, checkpoints: Mapping[str, Path]) -> Iterator[str]:
@@ -100,13 +104,14 @@ def _draft(folder: Path) -> Path:
 
 
 def _manifest(conn: psycopg.Connection) -> Manifest:
+    [[schema]] = conn.execute(NEWEST_MIGRATION).fetchall()
     row = conn.execute("SELECT epoch FROM tidegauge.epoch ORDER BY number DESC LIMIT 1").fetchone()
     roles = of_database(conn)
     return Manifest(
         made_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         tidegauge=version(),
         server_version=conn.info.server_version,
-        schema=schema_name(),
+        schema=schema,
         epoch=row[0] if row else "",
         key_mark=secret_key_mark(settings.SECRET_KEY),
         roles=[roles[part] for part in PARTS] if roles else [],
