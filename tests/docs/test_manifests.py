@@ -92,6 +92,21 @@ def test_systemd_would_take_its_units(tmp_path):
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
+def test_every_pod_is_restricted_and_every_port_is_probed():
+    pods = [each["spec"]["template"]["spec"] for each in RESOURCES if containers(each)]
+
+    for pod in pods:
+        [container] = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"], container["name"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", "/data"}  # noqa: S108
+        probes = {name for name in container if name.endswith("Probe")}
+        assert probes >= ({"readinessProbe", "livenessProbe"} if "ports" in container else set())
+
+
 def test_every_service_finds_its_pods():
     pods = [each["spec"]["template"].get("metadata", {}).get("labels", {}) for each in RESOURCES if containers(each)]
     selectors = [each["spec"]["selector"] for each in RESOURCES if each["kind"] == "Service"]
