@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 
 import kubernetes_validate
 import pytest
@@ -105,6 +106,15 @@ def test_every_pod_is_restricted_and_every_port_is_probed():
         assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", "/data"}  # noqa: S108
         probes = {name for name in container if name.endswith("Probe")}
         assert probes >= ({"readinessProbe", "livenessProbe"} if "ports" in container else set())
+
+
+def test_the_image_has_every_file_that_its_installation_needs():
+    kept = re.findall(r"^!(.+)$", (REPOSITORY / ".dockerignore").read_text(), re.MULTILINE)
+    build = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+
+    needed = {*build["wheel"]["packages"], *build["sdist"]["only-include"], "README.md", "LICENSE", "requirements.txt"}
+    assert needed - {"CHANGELOG.md", "docs"} <= {*kept}
+    assert "docs/*.md" in kept
 
 
 def test_every_service_finds_its_pods():
