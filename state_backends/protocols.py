@@ -257,7 +257,7 @@ class LoopRows(Protocol):
     """
 
     async def multi_get_committed(
-        self, keys: Sequence[Key], *, clock: datetime | None = None
+        self, keys: Sequence[Key], *, clock: datetime | None = None, pinned: "Published | None" = None
     ) -> "tuple[Published, Sequence[CommittedRow]]":
         """Return what `CommittedRows.multi_get_committed` does."""
 
@@ -278,13 +278,14 @@ class StateArchive(Protocol):
 class Backend(Protocol):
     """Everything that a store of states owes to the rest. Registered by one line in `BACKENDS`.
 
-    title: what people call it. timeout_seconds: how long a call may take in this process; None leaves it to the
+    title: what people call it. has_partitions: whether a state may have several. timeout_seconds: how long a call may take in this process; None leaves it to the
     connection. Connections to the ledger's database are passed in; a backend outside of it opens its own, lazily, and
     keeps none in itself: it travels to executors with the tasks.
     Every method may raise BackendUnavailable where the store does not answer.
     """
 
     title: str
+    has_partitions: bool
     timeout_seconds: float | None
 
     @property

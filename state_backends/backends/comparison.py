@@ -5,11 +5,12 @@ batch is partly written. Anything else is a finding, an error that names the rem
 incomplete, or holds another attempt at a batch than the one that was committed.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import psycopg
 
-from tidegauge.state_backends.backends.guard import BatchRecord, GuardedMap, StoreStatus
+from tidegauge.state_backends.backends.guard import BatchRecord, GuardedMap, GuardPart, SpreadMap, StoreStatus
 from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.ledger.batch import attempt_name
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -41,19 +42,32 @@ def ledger_side(conn: psycopg.Connection, spec: StateSpec, committed: int) -> Le
 
 def compare(rows: GuardedMap, ledger: LedgerSide) -> None:
     """Raise a FindingError unless `mend` can bring the store to the ledger's batch."""
-    spec, status = rows.spec, rows.status()
+    # Each guard alone, because servers of a spread state go back alone. Only the keys of a batch are of all together.
+    parts = rows.parts(ledger.committed) if isinstance(rows, SpreadMap) else [_only_part(rows, ledger.committed)]
+    for part in parts:
+        _compare_part(rows.spec, part, ledger)
+    _check_keys(rows.spec, [part.records[ledger.committed] for part in parts], ledger)
+    next_keys = any(part.records[ledger.committed + 1].keys for part in parts)
+    if ledger.open_txid is None and rows.spec.kind != "opaque" and next_keys:
+        raise findings.ahead(rows.spec, ledger.committed + 1, ledger.committed)
+
+
+def _only_part(rows: GuardedMap, txid: int) -> GuardPart:
+    return GuardPart(rows.status(), {batch: rows.record(batch) for batch in range(txid, txid + 3)})
+
+
+def _compare_part(spec: StateSpec, part: GuardPart, ledger: LedgerSide) -> None:
+    status, own = part.status, part.records[ledger.committed]
     if status.is_rebuilding:
         raise findings.rebuilding(spec)
     if status.missing_rows:
         raise findings.lost_rows(spec, status.missing_rows)
-    own = rows.record(ledger.committed)
     if status.published > ledger.committed:
-        _check_ahead(rows, status, ledger)
+        _check_ahead(spec, part, ledger)
     elif status.published < ledger.committed and not _is_unpublished(status, own, ledger):
         raise findings.behind(spec, status.published, ledger.committed)
-    _check_content(spec, own, ledger)
-    if ledger.open_txid is None and spec.kind != "opaque" and rows.record(ledger.committed + 1).keys:
-        raise findings.ahead(spec, ledger.committed + 1, ledger.committed)
+    if own.by and ledger.by and (own.by != ledger.by or not own.is_reverted):
+        raise findings.other_attempt(spec, ledger.committed)
 
 
 def mend(rows: GuardedMap, ledger: LedgerSide) -> None:
@@ -74,21 +88,20 @@ def _is_unpublished(status: StoreStatus, own: BatchRecord, ledger: LedgerSide) -
     return bool(own.by) or (status.admitted == ledger.committed and not ledger.by)
 
 
-def _check_content(spec: StateSpec, own: BatchRecord, ledger: LedgerSide) -> None:
-    if not own.by or not ledger.by:
+def _check_keys(spec: StateSpec, own: Sequence[BatchRecord], ledger: LedgerSide) -> None:
+    if not all(part.by for part in own) or not ledger.by or ledger.keys is None:
         return
-    if own.by != ledger.by or not own.is_reverted:
-        raise findings.other_attempt(spec, ledger.committed)
-    if own.keys is None or ledger.keys is None:
+    if any(part.keys is None for part in own):
         return
-    if own.keys < ledger.keys or (spec.kind == "opaque" and own.keys > ledger.keys):
-        raise findings.lost_keys(spec, ledger.committed, own.keys, ledger.keys)
+    keys = sum(part.keys or 0 for part in own)
+    if keys < ledger.keys or (spec.kind == "opaque" and keys > ledger.keys):
+        raise findings.lost_keys(spec, ledger.committed, keys, ledger.keys)
 
 
-def _check_ahead(rows: GuardedMap, status: StoreStatus, ledger: LedgerSide) -> None:
+def _check_ahead(spec: StateSpec, part: GuardPart, ledger: LedgerSide) -> None:
     """Raise StoreAheadError unless the store is one batch ahead, and that batch comes again or can be reverted."""
-    ahead, spec = ledger.committed + 1, rows.spec
+    ahead, published = ledger.committed + 1, part.status.published
     # A later batch, even one that was reverted since, has used up the versions that a revert needs.
-    is_last = status.published == ahead and not rows.record(ahead + 1).has_written
+    is_last = published == ahead and not part.records[ahead + 1].has_written
     if not is_last or (spec.kind != "opaque" and ledger.open_txid != ahead):
-        raise findings.ahead(spec, status.published, ledger.committed)
+        raise findings.ahead(spec, published, ledger.committed)

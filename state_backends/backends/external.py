@@ -53,6 +53,7 @@ class ExternalBackend(ABC):
     """See Backend. A store gives its rows, and what looks after them; the rest is here."""
 
     title: str
+    has_partitions = False
     tables = None
     archive: StateArchive | None = None
     timeout_seconds: float | None = 60.0  # a call that takes longer has met a stuck server
@@ -126,7 +127,7 @@ class ExternalBackend(ABC):
 
     def holds(self, spec: StateSpec) -> bool:
         try:
-            return not self.guarded(replace(spec, partitions=1)).status().is_empty
+            return not self.guarded(spec if self.has_partitions else replace(spec, partitions=1)).status().is_empty
         except BackendSetupError:
             return False
 

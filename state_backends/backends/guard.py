@@ -5,8 +5,8 @@ copy is restored, or a full server drops keys. The guard's records are lost toge
 with the ledger (comparison.py), at each start and at each batch.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from tidegauge.state_backends.errors import FencedError, LostWritesError
 from tidegauge.state_backends.ledger.batch import Batch, attempt_name
@@ -67,6 +67,21 @@ class BatchRecord(NamedTuple):
     keys: int | None = None
     is_reverted: bool = True
     has_written: bool = False
+
+
+class GuardPart(NamedTuple):
+    """One of the guards of a state: its status, and its records of some batches by txid."""
+
+    status: StoreStatus
+    records: Mapping[int, BatchRecord]
+
+
+@runtime_checkable
+class SpreadMap(Protocol):
+    """Rows that several guards protect, because they are on several servers, each of which may go back alone."""
+
+    def parts(self, txid: int) -> Sequence[GuardPart]:
+        """Return every guard, with its records of batch `txid` and the two after it."""
 
 
 class GuardedMap(IBackingMap, CommittedRows, Protocol):

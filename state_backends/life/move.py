@@ -70,7 +70,8 @@ def _drop_left_rows(conn: psycopg.Connection, spec: StateSpec) -> None:
     """Drop the old rows that a move has left in a store outside the ledger's database."""
     for name, backend in BACKENDS.items():
         if name != spec.backend and backend.tables is None and backend.holds(spec):
-            backend.drop(conn, replace(spec, backend=name, partitions=1, changelog=False))
+            left = spec if backend.has_partitions else replace(spec, partitions=1)
+            backend.drop(conn, replace(left, backend=name, changelog=False))
 
 
 def move_to_pipeline(conn: psycopg.Connection, state: str, pipeline: str, *, spout: str | None = None) -> None:

@@ -16,6 +16,7 @@ from tidegauge.state_backends.reader.arrow import from_rows
 from tidegauge.state_backends.reader.bounds import MOST_SCANNED
 from tidegauge.state_backends.reader.filters import Where
 from tidegauge.state_backends.reader.query import RangeQuery
+from tidegauge.state_backends.reader.scanned import Published
 from tidegauge.state_backends.reader.windows import Windows, check_tiled
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -98,9 +99,19 @@ class LedgerRow(NamedTuple):
 
 
 class ShownRows(NamedTuple):
-    """A step of a read asks a store outside of the ledger's database for what `multi_get_committed` returns."""
+    """A step of a read asks a store outside of the ledger's database for what `multi_get_committed` returns.
+
+    pinned: read this batch, of this attempt, and not the one that the store shows; for spread states only. The answer
+    is of another batch if a row does not show it.
+    """
 
     keys: Sequence[Key]
+    pinned: Published | None = None
+
+    def of(self, rows: Any) -> Any:
+        """Return the answer of rows for threads, or await that of rows for an event loop."""
+        more = {} if self.pinned is None else {"pinned": self.pinned}
+        return rows.multi_get_committed(self.keys, **more)
 
 
 ReadSteps: TypeAlias = Steps[LedgerRow | ShownRows, Result]

@@ -30,6 +30,7 @@ from tidegauge.state_backends.reader.bounds import (
 from tidegauge.state_backends.reader.filters import Where, meets
 from tidegauge.state_backends.reader.groups import Grouping, too_many_to_group
 from tidegauge.state_backends.reader.history import NEVER_ANOTHER
+from tidegauge.state_backends.reader.ledger_commit import LedgerCommit
 from tidegauge.state_backends.reader.query import RangeQuery
 from tidegauge.state_backends.reader.reader import (
     Ask,
@@ -55,7 +56,7 @@ from tidegauge.state_backends.reader.scanned import (
     place_of,
     shown_key,
 )
-from tidegauge.state_backends.reader.shown_batch import LedgerBatch, ShownBatch, shown_again
+from tidegauge.state_backends.reader.shown_batch import LedgerBatch, ShownBatch
 from tidegauge.state_backends.spec.row import Key, Versioned
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.steps import run
@@ -119,7 +120,7 @@ class ScanningReader(Reader):
         self._conn = conn
         self._rows = rows
         self._past = past
-        self._batches = ShownBatch(spec)
+        self._batches = ShownBatch(spec) if spec.partitions == 1 else LedgerCommit(spec)
 
     def on(self, conn: psycopg.Connection) -> Self:
         other = copy(self)
@@ -173,7 +174,9 @@ class ScanningReader(Reader):
         asked = check_measures(self.spec, query.measures)
         (bounds, conditions), place = query.bounds(self.spec), check_after(self.spec, query.order_by, query.after)
         order = None if query.order_by is None else Order(query.order_by, query.descending)
-        page = self._until_still(lambda: self._look(bounds, conditions, order, place, query.limit, query.at_txid))
+        page = self._until_still(
+            lambda: self._look(bounds, conditions, order, place, query.limit, query.at_txid), query.at_txid
+        )
         entries = json_form(self._entries(page.rows, asked))
         snapshot = self._snapshot(page.batch, entries, [row for _, row in page.rows])
         return replace(snapshot, complete=page.complete, after=page.after)
@@ -197,7 +200,7 @@ class ScanningReader(Reader):
             self._refuse_taken_back(batch)
             return Snapshot(*batch.shown, results, complete=complete)
 
-        return self._until_still(look)
+        return self._until_still(look, query.at_txid)
 
     def history(self, key: Key, *, limit: int = 100, before: int | None = None) -> Snapshot:
         if self._past is not None:
@@ -240,7 +243,7 @@ class ScanningReader(Reader):
 
     def _get(self, step: LedgerRow | ShownRows) -> Any:
         if isinstance(step, ShownRows):
-            return self._rows.multi_get_committed(step.keys)
+            return step.of(self._rows)
         return self._conn.execute(step.statement, step.parameters).fetchone()
 
     def _looked_up(
@@ -283,7 +286,7 @@ class ScanningReader(Reader):
 
     def _carried(self, key: Key) -> tuple[Published, list[_Version], bool]:
         """Return the published batch, the row's versions up to that batch, and whether these are all there were."""
-        published = self._shown_now()
+        published = self._shown_now([key])
         txid = published.txid
         (row,) = self._rows.multi_get([key])
         versions = [] if row is None else [_Version(row.txid, row.at, row.value)]
@@ -317,10 +320,10 @@ class ScanningReader(Reader):
         return {measure: finished[measure] for measure in measures}
 
     def _scan(self, bounds: KeyRange, after: Place | None, at_txid: int | None) -> tuple[LedgerBatch, Iterator[Row]]:
-        if at_txid is not None:
-            self._run(self._batches.check_then(at_txid))
+        pinned = self._run(self._batches.pinned(at_txid))
+        options: dict[str, Any] = {} if pinned is None else {"pinned": pinned}
         behind = None if after is None else after.key
-        published, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind)
+        published, rows = self._rows.scan_committed(bounds.start, bounds.stop, bounds.prefix, after=behind, **options)
         return self._run(self._batches.published(published, at_txid)), rows
 
     def _snapshot(self, batch: LedgerBatch, results: str, versions: Sequence[CommittedRow]) -> Snapshot:
@@ -328,17 +331,17 @@ class ScanningReader(Reader):
         until = expiry(min(times, default=None), self.spec.ttl)
         return Snapshot(*batch.shown, results.encode(), until=until)
 
-    def _until_still(self, look: Callable[[], Answer]) -> Answer:
+    def _until_still(self, look: Callable[[], Answer], at_txid: int | None = None) -> Answer:
         for _ in range(TRIES):
             try:
                 return look()
             except MovedOnError as error:
                 moved_on = error
-        raise moved_on
+        raise self._run(self._batches.explain(moved_on, at_txid))
 
     def _refuse_taken_back(self, batch: LedgerBatch) -> None:
         if self._shown_now().txid < batch.txid:
             raise MovedOnError(f"state {self.spec.name!r}: batch {batch.txid} was reverted while it was read")
 
-    def _shown_now(self) -> Published:
-        return self._run(shown_again())
+    def _shown_now(self, keys: Sequence[Key] = ()) -> Published:
+        return self._run(self._batches.now(keys))

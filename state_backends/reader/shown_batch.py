@@ -5,7 +5,7 @@ All of it is work in steps, so that a lookup on an event loop finds what one in 
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple, cast
+from typing import LiteralString, NamedTuple, cast
 
 from psycopg import sql
 
@@ -18,11 +18,14 @@ from tidegauge.state_backends.reader.scanned import CommittedRow, Published
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# Token, attempt and time of batch %s, the epoch, the newest committed txid, the open one, and the oldest batch whose
+# Token, attempt and time of a batch, the epoch, the newest committed txid, the open one, and the oldest batch whose
 # time is known.
-BATCH = ledger_sql(
+COLUMNS: LiteralString = (
     "coalesce(b.token, ''), coalesce(b.attempt, 0), b.batch_time, p.epoch, p.committed_txid, p.open_txid, "
-    "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidegauge.batch o WHERE o.pipeline = p.name)",
+    "(SELECT coalesce(nullif(min(o.txid), 1), 0) FROM tidegauge.batch o WHERE o.pipeline = p.name)"
+)
+BATCH = ledger_sql(
+    COLUMNS,
     sql.SQL("LEFT JOIN tidegauge.batch b ON b.pipeline = p.name AND b.txid = %s"),
 ).as_bytes()
 
@@ -44,6 +47,10 @@ class LedgerBatch(NamedTuple):
     def shown(self) -> CommittedBatch:
         return CommittedBatch(self.txid, self.attempt, self.at, self.epoch)
 
+    @property
+    def published(self) -> Published:
+        return Published(self.txid, attempt_name(self.token, self.attempt) if self.token else "")
+
 
 class ShownBatch:
     """Reads of one state at the batch that its store shows."""
@@ -60,6 +67,21 @@ class ShownBatch:
         published, rows = yield ShownRows(keys)
         batch = yield from self.published(published, at_txid)
         return batch, rows
+
+    def pinned(self, at_txid: int | None) -> ReadSteps[Published | None]:
+        """Return the batch that a scan must read; None for the one that the store shows. Raises as `check_then`."""
+        if at_txid is not None:
+            yield from self.check_then(at_txid)
+        return None
+
+    def now(self, keys: Sequence[Key] = ()) -> ReadSteps[Published]:
+        """Return the batch that readers of these keys see now."""
+        return (yield from shown_again())
+
+    def explain(self, moved_on: MovedOnError, at_txid: int | None) -> ReadSteps[MovedOnError]:
+        """Return the error of a scan that has failed several times. Raises another one if there is another cause."""
+        yield from ()
+        return moved_on
 
     def published(self, published: Published, at_txid: int | None) -> ReadSteps[LedgerBatch]:
         """Return what the ledger has of a batch that the store shows.
@@ -105,19 +127,23 @@ class ShownBatch:
             raise findings.other_attempt(self._spec, batch.txid)
         raise MovedOnError(f"state {self._spec.name!r}: batch {batch.txid} came again while it was read; read again")
 
-    def check_then(self, txid: int) -> ReadSteps[None]:
-        """Raise NotCommittedError or OutOfReachError if the ledger has no such batch."""
+    def check_then(self, txid: int) -> ReadSteps[LedgerBatch]:
+        """Return a batch. Raises NotCommittedError or OutOfReachError if the ledger does not have it."""
         batch = yield from self._batch(txid)
         if txid > batch.newest:
             raise NotCommittedError(self._spec.name, txid, batch.newest)
         if txid < batch.oldest:
             raise OutOfReachError(self._spec.name, txid, batch.oldest)
+        return batch
 
     def _batch(self, txid: int) -> ReadSteps[LedgerBatch]:
         row = yield LedgerRow(BATCH, [txid, self._spec.name])
         if row is None:
-            raise UnknownStateError(f"state {self._spec.name!r} is not registered with any pipeline")
+            raise self._unknown()
         return LedgerBatch(txid, *row)
+
+    def _unknown(self) -> UnknownStateError:
+        return UnknownStateError(f"state {self._spec.name!r} is not registered with any pipeline")
 
 
 def shown_again() -> ReadSteps[Published]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -104,6 +105,11 @@ class KeyBytes:
             parts.append(decode(key[start:stop]))
             start = stop
         return tuple(parts)
+
+
+def bucket_of(key: bytes, buckets: int) -> int:
+    """Return the bucket, from 0, of a key as bytes. pipelines/batch/placement.py has the same as Spark SQL."""
+    return crc32(key) % buckets
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

@@ -57,7 +57,8 @@ class StateSpec:
         `non_transactional` (none).
     ttl: how long after its last update a row is served; None: unlimited.
     changelog: store every version, for history and reads in the past.
-    partitions: the number of hash partitions of the table.
+    partitions: the number of hash partitions: of the table, or in Redis of buckets that a cluster spreads over its
+        nodes.
     backend: where the rows are stored, a name in BACKENDS. Ledger and changelogs are always in PostgreSQL.
     tiles: for windows such as the last 24 hours: how long tiles of a `second`, `minute`, `hour` or `day` are kept until
         compaction folds them into the next coarser one; the coarsest are dropped then, or None: never. The last key
@@ -109,10 +110,10 @@ class StateSpec:
     def _check_backend(self) -> None:
         if self.backend not in BACKENDS:
             raise SpecError(f"state {self.name!r}: backend {self.backend!r} is not one of {', '.join(BACKENDS)}")
-        if self.partitions > 1 and BACKENDS[self.backend].tables is None:
+        if self.partitions > 1 and not BACKENDS[self.backend].has_partitions:
             raise SpecError(
-                f"state {self.name!r}: partitions {self.partitions!r} spread a table, and a state in {self.backend} "
-                "has none; leave them at 1"
+                f"state {self.name!r}: partitions {self.partitions!r}, but a state in {self.backend} cannot be divided; "
+                "leave them at 1"
             )
 
     def _check_names(self) -> None:

@@ -11,7 +11,7 @@ import redis as redis_py
 
 from tidegauge.state_backends import Changelog, MemoryBackingMap, PostgresBackingMap, StateSpec
 from tidegauge.state_backends.backends.postgres import tables
-from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.keys import Buckets
 from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
 from tidegauge.state_backends.backends.wrappers import CachedMap, LoggedMap
 from tidegauge.state_backends.errors import SpecError
@@ -42,12 +42,21 @@ def redis(conn: psycopg.Connection | None) -> NewBacking:
     return lambda spec: RedisBackingMap(redis_client(), emptied(redis_client(), spec))
 
 
+def redis_spread(conn: psycopg.Connection | None) -> NewBacking:
+    return lambda spec: RedisBackingMap(redis_client(), emptied(redis_client(), spread(spec)))
+
+
+def spread(spec: StateSpec, buckets: int = 8) -> StateSpec:
+    """Return the spec of a state in Redis that is spread over buckets; one without a key cannot be."""
+    return replace(spec, backend="redis", partitions=buckets) if spec.key else spec
+
+
 def emptied(client: redis_py.Redis, spec: StateSpec) -> StateSpec:
     """Return the spec, with its data deleted from the server: REDIS_URL may have rows of an earlier run."""
-    names = KeyNames(spec)
-    rows = names.rows(client.zrange(names.keys, 0, -1))
-    written = [names.written(int(txid)) for txid in client.zrange(names.batches, 0, -1)]
-    client.unlink(names.guard, names.keys, names.timers, names.batches, *rows, *written)
+    for names in Buckets(spec).names:
+        rows = names.rows(client.zrange(names.keys, 0, -1))
+        written = [names.written(int(txid)) for txid in client.zrange(names.batches, 0, -1)]
+        client.unlink(names.guard, names.keys, names.timers, names.batches, *rows, *written)
     return spec
 
 
@@ -83,6 +92,7 @@ STORES: dict[str, Callable[[psycopg.Connection], NewBacking]] = {
     "memory": memory,
     "postgres": postgres,
     "redis": redis,
+    "redis_spread": redis_spread,
 }
 
 # Wrappers over memory, which is quick, and over a store.
@@ -94,4 +104,4 @@ BACKENDS = STORES | {
 }
 
 # Those that need no connection to PostgreSQL.
-APART = {"memory", "cached_memory", "redis"}
+APART = {"memory", "cached_memory", "redis", "redis_spread"}

@@ -135,7 +135,7 @@ async def _read_on_loop(conn: psycopg.Connection, spec: StateSpec, keys: Sequenc
         if isinstance(step, LedgerRow):
             return conn.execute(step.statement, step.parameters).fetchone()
         assert rows is not None
-        return await rows.multi_get_committed(step.keys)
+        return await step.of(rows)
 
     try:
         return await run_on_loop(reader.multi_get_steps(keys), get)
@@ -158,4 +158,6 @@ def put_back(client: redis.Redis, spec: StateSpec, copy: dict[bytes, bytes]) -> 
 
 
 def keys_of(client: redis.Redis, spec: StateSpec) -> Sequence[bytes]:
-    return list(client.scan_iter(f"tidegauge:{{{spec.name}}}:*", count=1000))
+    """Return the names of what Redis has of a state; with several partitions, a dot and a bucket follow its name."""
+    tag = spec.name if spec.partitions == 1 else f"{spec.name}.*"
+    return list(client.scan_iter(f"tidegauge:{{{tag}}}:*", count=1000))

@@ -41,7 +41,7 @@ class Database(Protocol):
     async def first_row(self, statement: bytes, parameters: Sequence[Any]) -> Any:
         """Return the first row of a statement; None if it has none."""
 
-    async def shown_rows(self, spec: StateSpec, keys: Sequence[Any]) -> Any:
+    async def shown_rows(self, spec: StateSpec, step: ShownRows) -> Any:
         """Return what `multi_get_committed` does for a state whose rows are outside of the database."""
 
     async def wait_for(self, state: str, txid: int, seconds: float) -> bool:
@@ -139,5 +139,5 @@ async def _get(spec: StateSpec, database: Database, step: LedgerRow | ShownRows)
     if isinstance(step, ShownRows):
         if len(step.keys) > MOST_SHOWN_KEYS:
             raise ForAThreadError
-        return await database.shown_rows(spec, step.keys)
+        return await database.shown_rows(spec, step)
     return await database.first_row(step.statement, step.parameters)

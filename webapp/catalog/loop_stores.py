@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
 from tidegauge.state_backends import BACKENDS, BackendUnavailable, StateSpec
 from tidegauge.state_backends.protocols import LoopRows
+from tidegauge.state_backends.reader.reader import ShownRows
 from tidegauge.webapp.catalog.loop_turns import STUCK_SECONDS, LoopTurns, NoConnectionError
 from tidegauge.webapp.core.pools import loop_connections
 
@@ -18,8 +18,8 @@ class LoopStores:
         self._turns: dict[str, LoopTurns] = defaultdict(lambda: LoopTurns(loop_connections()))
         self._rows: dict[str, tuple[StateSpec, LoopRows | None]] = {}
 
-    async def shown_rows(self, client: str, spec: StateSpec, keys: Sequence[Any]) -> Any:
-        """Return what `multi_get_committed` of a state's rows does. client: who takes a turn.
+    async def shown_rows(self, client: str, spec: StateSpec, step: ShownRows) -> Any:
+        """Return the answer of a state's rows to a step of a read. client: who takes a turn.
 
         Raises NoConnectionError if the backend has no rows for event loops, and if the store does not answer within
         STUCK_SECONDS; PoolFullError; and what `multi_get_committed` raises.
@@ -31,7 +31,7 @@ class LoopStores:
         await turns.begin(client)
         try:
             async with asyncio.timeout(STUCK_SECONDS):
-                return await rows.multi_get_committed(keys)
+                return await step.of(rows)
         except (BackendUnavailable, TimeoutError) as error:
             turns.pause()
             raise NoConnectionError from error

@@ -25,6 +25,7 @@ from rest_framework.exceptions import APIException
 
 from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.errors import TidegaugeError
+from tidegauge.state_backends.reader.reader import ShownRows
 from tidegauge.webapp.accounts.authentication import has_api_key
 from tidegauge.webapp.accounts.callers import Caller
 from tidegauge.webapp.accounts.concurrency import WAITS
@@ -153,9 +154,9 @@ class LoopDatabase(NamedTuple):
         """Raises what `LoopConnections.first_row` does."""
         return await self.connections.first_row(self.arrived.caller.name, statement, parameters)
 
-    async def shown_rows(self, spec: StateSpec, keys: Sequence[Any]) -> Any:
+    async def shown_rows(self, spec: StateSpec, step: ShownRows) -> Any:
         """Raises what `LoopStores.shown_rows` does."""
-        return await self.stores.shown_rows(self.arrived.caller.name, spec, keys)
+        return await self.stores.shown_rows(self.arrived.caller.name, spec, step)
 
     async def wait_for(self, state: str, txid: int, seconds: float) -> bool:
         """Raises TooManyAtOnceError, BusyError."""

@@ -29,6 +29,7 @@ class PostgresBackend:
     """See Backend. The ledger's connection is the store's, so its errors are psycopg's, as the ledger's are."""
 
     title = "PostgreSQL"
+    has_partitions = True
     tables = PostgresTables()
     archive = None  # because its rows are part of the database's dump
     timeout_seconds: float | None = None

@@ -7,7 +7,7 @@ from typing import Any
 import redis
 
 from tidegauge.state_backends.backends.redis.client import unavailable
-from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.keys import Buckets
 from tidegauge.state_backends.backends.redis.scripts import Client
 from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
 from tidegauge.state_backends.errors import BackendSetupError
@@ -26,12 +26,12 @@ class RedisArchive:
         self._client: Any = client
 
     def save(self, spec: StateSpec) -> Iterator[bytes]:
-        names = KeyNames(spec)
         with unavailable():
             for page in RedisUpkeep(self._client, spec).pages():
                 yield from self._dumped(page.rows)
-            written = [names.written(int(txid)) for txid in self._client.zrange(names.batches, 0, -1)]
-            yield from self._dumped([names.keys, names.timers, names.batches, names.guard, *written])
+            for names in Buckets(spec).names:
+                written = [names.written(int(txid)) for txid in self._client.zrange(names.batches, 0, -1)]
+                yield from self._dumped([names.keys, names.timers, names.batches, names.guard, *written])
 
     def load(self, spec: StateSpec, records: Iterable[bytes]) -> None:
         waiting = iter(records)

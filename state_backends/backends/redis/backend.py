@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from tidegauge.state_backends.backends.comparison import ledger_side
 from tidegauge.state_backends.backends.external import ExternalBackend
 from tidegauge.state_backends.backends.external_session import ExternalSession
 from tidegauge.state_backends.backends.redis.rows import RedisBackingMap
 from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
+from tidegauge.state_backends.errors import MovedOnError
 from tidegauge.state_backends.extras import naming_the_extra
 from tidegauge.state_backends.ledger.batch import Batch
 from tidegauge.state_backends.protocols import LoopRows, StateArchive
+from tidegauge.state_backends.reader.scanned import Published
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
@@ -26,6 +29,7 @@ class RedisBackend(ExternalBackend):
     """See Backend. client.py reads the address of the Redis from the environment."""
 
     title = "Redis"
+    has_partitions = True
 
     def check(self) -> None:
         self._client()
@@ -50,10 +54,22 @@ class RedisBackend(ExternalBackend):
         return RedisArchive(self._client())
 
     def stored_name(self, spec: StateSpec) -> str:
-        return f"keys of that name, tidegauge:{{{spec.name}}}:*,"
+        tag = spec.name if spec.partitions == 1 else f"{spec.name}.0"
+        return f"keys of that name, tidegauge:{{{tag}}}:*,"
 
     def split_keys(self, conn: psycopg.Connection, spec: StateSpec, parts: int) -> list[Key]:
         return self.guarded(spec).split_keys(parts)
+
+    def committed_values(
+        self, conn: psycopg.Connection, spec: StateSpec, keys: Sequence[Key], txid: int, at: datetime
+    ) -> list[Any]:
+        if spec.partitions == 1:
+            return super().committed_values(conn, spec, keys, txid, at)
+        pinned = Published(txid, ledger_side(conn, spec, txid).by)
+        shown, rows = self.guarded(spec).multi_get_committed(keys, clock=at, pinned=pinned)
+        if shown != pinned:
+            raise MovedOnError(f"state {spec.name!r}: a row does not show batch {txid}; read again")
+        return [row.value for row in rows]
 
     def session(
         self, conn: psycopg.Connection, spec: StateSpec, batch: Batch, *, shadow: bool = False
@@ -80,6 +96,11 @@ class RedisSession(ExternalSession):
             self.refused = self.rows.refused
             return merged
         return super()._fold(batches)
+
+    def publish(self, keys: int | None) -> None:
+        """Publish the batch; a spread state has done so when it was checked."""
+        if self._spec.partitions == 1:
+            super().publish(keys)
 
     def due_keys(self, due: str, before: datetime, most: int) -> list[Key]:
         if self._spec.kind != "opaque":

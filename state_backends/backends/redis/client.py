@@ -157,6 +157,10 @@ class _Cluster(RedisCluster):
         with _failing():
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
+    def get_node_from_key(self, key: Any, replica: bool = False) -> Any:
+        with _failing():
+            return super().get_node_from_key(key, replica)  # type: ignore[no-untyped-call]
+
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> ClusterPipeline:
         pipe: ClusterPipeline = super().pipeline(transaction, shard_hint)  # type: ignore[no-untyped-call]
         pipe.__class__ = _ClusterPipeline
@@ -166,7 +170,7 @@ class _Cluster(RedisCluster):
 class _ClusterPipeline(ClusterPipeline):
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         with _failing():
-            return super().execute(raise_on_error)
+            return list(map(_reply, super().execute(raise_on_error)))
 
 
 BLOCKING = Classes(_Redis, Sentinel, _Cluster, ClusterNode)

@@ -4,11 +4,11 @@ A read is work in steps: a step asks for the replies to calls of the script `com
 and loop_rows.py on an event loop.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
-from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.keys import Buckets, Chunk, in_order
 from tidegauge.state_backends.backends.redis.row_codec import RowFields, text_of
 from tidegauge.state_backends.backends.redis.scripts import Call, by_row, unpack
 from tidegauge.state_backends.errors import FindingError, MovedOnError
@@ -26,8 +26,8 @@ RedisSteps: TypeAlias = Steps[Iterable[Call[None]], Result]
 
 SCRIPT = "committed"
 
-# What committed.lua returns as the batch if the rows no longer show the one that was asked for.
-MOVED_ON = -1
+# What committed.lua returns as the batch if the rows do not show the one that was asked for.
+NOT_SHOWN = Published(-1)
 
 # What it returns if the state is being rebuilt, and if rows of it are known to be missing.
 REBUILDING, LOST = -2, -3
@@ -39,34 +39,40 @@ MAX_READS = 100
 class CommittedReads:
     """Reads the rows of one state at the published txid."""
 
-    def __init__(self, names: KeyNames, spec: StateSpec) -> None:
+    def __init__(self, buckets: Buckets, spec: StateSpec) -> None:
         self._spec, self._name = spec, spec.name
-        self._names = names
+        self._buckets = buckets
         self._fields = RowFields(spec)
         self._width = 3 + len(spec.value_columns)
         self._ttl = text_of(spec.ttl)
 
     def published(self) -> RedisSteps[Published]:
-        """Return the published batch, 0 before the first. Raises FindingError, as every read does."""
-        (published,), _ = yield from self._read([[]], None)
-        return published
+        """Return the published batch, 0 before the first, and in a spread state the oldest of a bucket.
+
+        Raises FindingError, as every read does.
+        """
+        batches, _ = yield from self._read(self._buckets.empty_chunks(), None)
+        return min(batches)
 
     def multi_get(
-        self, keys: Sequence[Key], limit: int, clock: datetime | None = None
+        self, keys: Sequence[Key], limit: int, clock: datetime | None = None, pinned: Published | None = None
     ) -> RedisSteps[tuple[Published, list[CommittedRow]]]:
         """Return the published batch and the rows in the order asked, `limit` keys per script call.
 
-        clock: the time by which ttls end; None: the server's. Raises MovedOnError if batches are published faster
-        than the calls are made.
+        clock: the time by which ttls end; None: the server's. pinned: read this batch; the answer is NOT_SHOWN if a
+        row does not show it. Raises MovedOnError if batches are published faster than the calls are made.
         """
+        if pinned is not None:
+            batches, rows = yield from self._read(self._buckets.chunks(keys, limit), pinned, clock)
+            return (NOT_SHOWN, []) if NOT_SHOWN in batches else (pinned, rows)
         if not keys:
             return (yield from self.published()), []
         at = None
         for _ in range(MAX_READS):
-            batches, rows = yield from self._read((chunk.rows for chunk in self._names.chunks(keys, limit)), at, clock)
+            batches, rows = yield from self._read(self._buckets.chunks(keys, limit), at, clock)
             # If a batch was published between two calls, read the older one, because all rows can still show it.
             at = min(batches)
-            if at.txid == MOVED_ON:
+            if at == NOT_SHOWN:
                 at = None
             elif len(batches) == 1:
                 return at, rows
@@ -78,10 +84,12 @@ class CommittedReads:
     def get_at(self, keys: Sequence[bytes], at: Published) -> RedisSteps[list[CommittedRow]]:
         """Return what readers of a batch see of keys that are already bytes, in the order asked.
 
-        One script call. Raises MovedOnError if the rows no longer show that batch; without keys it only checks that.
+        One script call per bucket. Raises MovedOnError if the rows no longer show that batch; without keys it only
+        checks that, in all buckets.
         """
-        (found,), rows = yield from self._read([self._names.rows(keys)], at)
-        if found.txid == MOVED_ON:
+        chunks = self._buckets.encoded_chunks(keys, 0) if keys else self._buckets.empty_chunks()
+        found, rows = yield from self._read(chunks, at)
+        if NOT_SHOWN in found:
             raise MovedOnError(
                 f"state {self._name!r}: batch {at.txid} was reverted, or later ones replaced it, while it was read; "
                 "read again"
@@ -89,11 +97,18 @@ class CommittedReads:
         return rows
 
     def _read(
-        self, chunks: Iterable[list[bytes]], at: Published | None, clock: datetime | None = None
+        self, chunks: Iterable[Chunk], at: Published | None, clock: datetime | None = None
     ) -> RedisSteps[tuple[set[Published], list[CommittedRow]]]:
-        """Return the batches at which the calls have read, and the rows."""
+        """Return the batches at which the calls have read, and the rows in the order of the chunks' positions."""
         arguments = [self._ttl, *([text_of(at.txid), at.by.encode()] if at else [b"", b""]), text_of(clock)]
-        replies = yield ((None, [self._names.guard, *rows], arguments) for rows in chunks)
+        called: list[Chunk] = []
+
+        def calls() -> Iterator[Call[None]]:
+            for chunk in chunks:
+                called.append(chunk)
+                yield None, [chunk.names.guard, *chunk.rows], arguments
+
+        replies = yield calls()
         batches: set[Published] = set()
         seen: list[CommittedRow] = []
         for txid, by, lengths, text in replies:
@@ -101,7 +116,9 @@ class CommittedReads:
                 raise self._finding(txid)
             batches.add(Published(txid, by.decode()))
             seen.extend(self._seen(*row) for row in by_row(self._width, unpack(lengths, text)))
-        return batches, seen
+        if not self._buckets.is_spread or NOT_SHOWN in batches:
+            return batches, seen
+        return batches, in_order(called, seen)
 
     def _finding(self, reply: int) -> FindingError:
         if reply == LOST:

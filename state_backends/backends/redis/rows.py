@@ -6,16 +6,16 @@ that writes checks the attempt first.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
-from itertools import islice, pairwise
+from itertools import compress, islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, StoreStatus
+from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, GuardPart, StoreStatus
 from tidegauge.state_backends.backends.redis.committed import SCRIPT, CommittedReads, RedisSteps
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
-from tidegauge.state_backends.backends.redis.keys import Chunk, KeyNames
+from tidegauge.state_backends.backends.redis.keys import Buckets, Chunk, KeyNames, in_order
 from tidegauge.state_backends.backends.redis.row_codec import Partials, RowFields, text_of
 from tidegauge.state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
 from tidegauge.state_backends.backends.redis.server import check_server
@@ -40,15 +40,17 @@ CHUNK_KEYS = 1_000
 # Keys that a scan of committed rows reads first. Fewer, because many readers need one page only.
 FIRST_KEYS = 100
 
+# Keys that a scan of a spread state reads of all its buckets together, to sort them.
+SORTED_KEYS = 4_000
+
 # Batches whose written keys stay on record: the open one, and the committed one, which may be replayed.
 KEPT_BATCHES = 2
 
 
 class RedisBackingMap:
-    """Rows of one state in Redis, all under the hash tag `tidegauge:{<state>}:`.
+    """Rows of one state in Redis, under the hash tag `tidegauge:{<state>}:`, or spread over a tag for each partition.
 
     client: a redis.Redis or RedisCluster that returns bytes (no `decode_responses`); redis.RedisError passes through.
-    spec: SpecError is raised for several partitions, because only a table has them.
     max_get_keys, max_put_keys: keys that one script call reads, or writes; 0 puts all of them into one call, during
         which Redis serves no other client: 100,000 take a second. Storm's MicroBatchIBackingMap.
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
@@ -73,11 +75,11 @@ class RedisBackingMap:
         self._client: Any = client
         self._max_get_keys, self._max_put_keys = max_get_keys, max_put_keys
         self._scripts = ScriptCalls(client, spec)
-        self._names = KeyNames(spec)
-        self._guard = RedisGuard(client, self._scripts, self._names, spec)
+        self._buckets = Buckets(spec)
+        self._guard = RedisGuard(client, self._scripts, self._buckets, spec)
         self._bytes = KeyBytes(spec)
         self._fields = RowFields(spec)
-        self._committed = CommittedReads(self._names, spec)
+        self._committed = CommittedReads(self._buckets, spec)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
         """Return the stored row of each key, in the order asked; None where a key is absent.
@@ -88,7 +90,7 @@ class RedisBackingMap:
         Four script calls share a round trip. The contract is Trident's IBackingMap.multiGet (apache/storm,
         trident/state/map/IBackingMap.java).
         """
-        return list(self._rows(chunk.rows for chunk in self._names.chunks(keys, self._max_get_keys)))
+        return list(self._rows(self._buckets.chunks(keys, self._max_get_keys)))
 
     def multi_put(self, keys: Sequence[Key], rows: Sequence[Versioned]) -> None:
         """Store rows[i] under keys[i]; all or none up to `max_put_keys` keys.
@@ -98,20 +100,17 @@ class RedisBackingMap:
         """
         check_paired(self.spec, keys, rows)
         self._check_unique(keys)
-        calls = (self._put(chunk, keys, rows) for chunk in self._names.chunks(keys, self._max_put_keys))
+        calls = (self._put(chunk, keys, rows) for chunk in self._buckets.chunks(keys, self._max_put_keys))
         for chunk, reply in self._scripts.run("put", calls):
             if isinstance(reply, list):
                 position = self._refused_at(chunk, reply)
                 raise stale(self.spec, self.spec.check_key(keys[position]), rows[position].txid, int(reply[2]))
-            self._keep_few_records(reply)
+            self._keep_few_records(chunk.names, reply)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Delete the rows of these keys with all versions; absent keys are not an error. Raises FencedError."""
         self._check_unique(keys)
-        names, arguments = self._names, [self._guard.argument(), self._names.row]
-        chunks = names.chunks(keys, self._max_put_keys)
-        calls = ((None, [names.guard, names.keys, *chunk.rows], arguments) for chunk in chunks)
-        for _, reply in self._scripts.run("remove", calls):
+        for _, reply in self._scripts.run("remove", map(self._remove, self._buckets.chunks(keys, self._max_put_keys))):
             self._guard.refuse(reply)
 
     def scan(
@@ -143,13 +142,13 @@ class RedisBackingMap:
             raise SpecError(f"state {self.spec.name!r}: has no measures to merge; use a map's multi_update")
         if not self.spec.folds_in_lua:
             raise SpecError(f"state {self.spec.name!r}: Lua cannot fold its measures; use a map's multi_update")
-        partials = Partials(self.spec, batches, txid)
-        chunks = self._names.encoded_chunks(partials.keys, self._max_put_keys)
+        partials = Partials(self.spec, batches, txid, self._buckets.order)
+        chunks = self._buckets.encoded_chunks(partials.keys, self._max_put_keys)
         calls = (self._merge(chunk, partials, txid, batch_time) for chunk in chunks)
         self.refused = []
         for chunk, reply in self._scripts.run("merge", calls):
             records = reply if not isinstance(reply, list) else self._refuse(reply, chunk, partials, txid, batch_time)
-            self._keep_few_records(records)
+            self._keep_few_records(chunk.names, records)
         return len(partials.keys) - len(self.refused)
 
     def _refuse(self, reply: list[Any], chunk: Chunk, partials: Partials, txid: int, batch_time: datetime) -> int:
@@ -173,18 +172,25 @@ class RedisBackingMap:
         batch was published, readers first go back to the one before it. Reads only the keys on the batch's record,
         1,000 a call; may be killed at any point and run again. Raises FencedError.
         """
-        names, arguments = self._names, [self._guard.argument(txid), self._names.row, text_of(txid)]
-        own = [names.guard, names.keys, names.written(txid)]
+        every = self._buckets.names
         # First without rows, so that readers are taken back before any row changes.
-        self._guard.refuse(self._scripts.call("revert", own, [*arguments, b""]))
-        rows = 0
+        self._revert(txid, ((names, []) for names in every))
         # For other kinds this does nothing, because their rows are on no batch's record.
-        calls = ((None, [*own, *written], [*arguments, b""]) for written in self._written(txid))
+        rows = self._revert(txid, self._written(txid))
+        self._revert(txid, ((names, []) for names in every), b"end")
+        return rows
+
+    def _revert(self, txid: int, written: Iterable[tuple[KeyNames, list[bytes]]], end: bytes = b"") -> int:
+        argument, batch = self._guard.argument(txid), text_of(txid)
+        calls = (
+            (None, [names.guard, names.keys, names.written(txid), *rows], [argument, names.row, batch, end])
+            for names, rows in written
+        )
+        count = 0
         for _, reply in self._scripts.run("revert", calls):
             self._guard.refuse(reply)
-            rows += reply
-        self._guard.refuse(self._scripts.call("revert", own, [*arguments, b"end"]))
-        return rows
+            count += reply
+        return count
 
     def admit(self, fence: int, txid: int, attempt: int, token: str = "", epoch: str = "") -> None:
         """Let only this attempt at this batch write from now on, of all that write under one (see `under`).
@@ -208,7 +214,7 @@ class RedisBackingMap:
 
     def check(self, txid: int, keys: int | None) -> None:
         """Raise LostWritesError unless this number of keys carries the batch's txid; None: unknown. And FencedError."""
-        self._guard.check(txid, keys)
+        self._forget(self._guard.check(txid, keys))
 
     def publish(self, txid: int, keys: int | None = None) -> None:
         """Mirror the committed txid, after the ledger's commit; readers see that batch from now on. Ends a rebuild.
@@ -221,10 +227,10 @@ class RedisBackingMap:
 
     def timers(self, due: str) -> RedisTimers:
         """Return the timers of keys, by the time in column or member `due`. For opaque states only."""
-        return RedisTimers(self._client, self._scripts, self._names, self._guard, self._read, due)
+        return RedisTimers(self._client, self._scripts, self._buckets, self._guard, self._read, due)
 
-    def _read(self, keys: Iterable[bytes]) -> Iterator[Versioned | None]:
-        return self._rows([self._names.rows(keys)])
+    def _read(self, keys: Sequence[bytes]) -> Iterator[Versioned | None]:
+        return self._rows(self._buckets.encoded_chunks(keys, 0))
 
     def status(self) -> StoreStatus:
         """Return which batch readers see, which was admitted last, and whether everything is there."""
@@ -234,29 +240,33 @@ class RedisBackingMap:
         """Return who was admitted last to one of the newest two batches, and how many keys carry its txid."""
         return self._guard.record(txid)
 
+    def parts(self, txid: int) -> list[GuardPart]:
+        """Return what each guard has recorded: the state's, or that of each bucket."""
+        return self._guard.parts(txid)
+
     def begin_rebuild(self) -> None:
         """Delete every row and record, page by page; reads and writes are refused until a batch is published."""
-        names = self._names
         # Marked first, so that nobody reads a state that is partly removed.
-        self._forget(self._scripts.call("rebuild", [names.guard, names.batches], []))
-        while keys := self._client.zrange(names.keys, 0, CHUNK_KEYS - 1):
-            rows = names.rows(keys)
-            self._scripts.call("remove", [names.guard, names.keys, *rows], [b"", names.row])
+        marks = ((names, [names.guard, names.batches], []) for names in self._buckets.names)
+        self._forget(list(self._scripts.run("rebuild", marks)))
+        for names in self._buckets.names:
+            while keys := self._client.zrange(names.keys, 0, CHUNK_KEYS - 1):
+                self._scripts.call("remove", [names.guard, names.keys, *names.rows(keys)], [b"", names.row])
 
     def check_store(self) -> str:
         """Return a warning if Redis may lose acknowledged writes. Raises BackendSetupError, LostBatchesError."""
-        return check_server(self._client, self._names, self.spec)
+        return check_server(self._client, self._buckets, self.spec)
 
     def multi_get_committed(
-        self, keys: Sequence[Key], *, clock: datetime | None = None
+        self, keys: Sequence[Key], *, clock: datetime | None = None, pinned: Published | None = None
     ) -> tuple[Published, list[CommittedRow]]:
         """Return the published batch (0 before the first) and what its readers see of each key, in the order asked.
 
         All rows are of that one batch, even while the next is written or published; a ttl ends by `clock`, or by the
         server's. Kinds that keep one version may show an open batch's rows. Raises KeyShapeError, and MovedOnError
-        if batches are published faster than `max_get_keys` keys a call are read.
+        if batches are published faster than `max_get_keys` keys a call are read. pinned: as in ShownRows.
         """
-        return self._run(self._committed.multi_get(keys, self._max_get_keys, clock))
+        return self._run(self._committed.multi_get(keys, self._max_get_keys, clock, pinned))
 
     def scan_committed(
         self,
@@ -265,6 +275,7 @@ class RedisBackingMap:
         prefix: Key | None = None,
         *,
         after: Key | None = None,
+        pinned: Published | None = None,
     ) -> tuple[Published, Iterator[tuple[Key, CommittedRow]]]:
         """Return the published batch and an iterator over keys in key order, with what readers of that batch see.
 
@@ -277,13 +288,15 @@ class RedisBackingMap:
         if after is not None:
             last_seen = self._bytes.encode(self.spec.check_key(after))
             low = max(low, b"[" + last_seen + b"\0")
-        published = self._run(self._committed.published())
+        published = pinned or self._run(self._committed.published())
         return published, self._scan_committed(published, low, high)
 
     def split_keys(self, parts: int) -> list[Key]:
         """Return at most `parts` - 1 keys, in key order, that divide the rows into equal parts."""
-        names = self._names.keys
-        count = self._client.zcard(names)
+        counts = self._on_each_bucket(lambda pipe, names: pipe.zcard(names.keys))
+        # Of a spread state, the fullest bucket divides its keys alike, because a key's bucket depends on all its bytes.
+        count, place = max((count, place) for place, count in enumerate(counts))
+        names = self._buckets.names[place].keys
         ranks = dict.fromkeys(count * part // parts for part in range(1, parts))
         pages = [self._client.zrange(names, rank, rank) for rank in ranks if rank]
         return [self._bytes.decode(page[0]) for page in pages if page]
@@ -301,13 +314,21 @@ class RedisBackingMap:
         return run(steps, lambda calls: (reply for _, reply in self._scripts.run(SCRIPT, calls)))
 
     def _check_unique(self, keys: Sequence[Key]) -> None:
-        hashes = array("q", map(hash, self._names.encoded(keys)))
+        hashes = array("q", map(hash, self._buckets.encoded(keys)))
         # By hashes, so that a million keys take 50 MB. The keys themselves are compared only if two hashes are equal.
         if any(one == other for one, other in pairwise(sorted(hashes))):
             check_unique(self.spec, keys)
 
-    def _rows(self, chunks: Iterable[list[bytes]]) -> Iterator[Versioned | None]:
-        for _, (lengths, text) in self._scripts.run("get", ((None, rows, []) for rows in chunks)):
+    def _rows(self, chunks: Iterable[Chunk]) -> Iterator[Versioned | None]:
+        """Yield the rows of chunks in the order of their positions."""
+        if self._buckets.is_spread:
+            called = list(chunks)
+            yield from in_order(called, self._rows_of(called))
+        else:
+            yield from self._rows_of(chunks)
+
+    def _rows_of(self, chunks: Iterable[Chunk]) -> Iterator[Versioned | None]:
+        for _, (lengths, text) in self._scripts.run("get", ((None, chunk.rows, []) for chunk in chunks)):
             yield from map(self._fields.decode, by_row(self._fields.width, unpack(lengths, text)))
 
     def _range(self, start: Key | None, stop: Key | None, prefix: Key) -> tuple[bytes, bytes]:
@@ -318,39 +339,67 @@ class RedisBackingMap:
         return b"[" + first, b"(" + min(bounds) if bounds else b"+"
 
     def _ordered(self, low: bytes, high: bytes) -> Iterator[bytes]:
-        page: Any = self._client.zrangebylex(self._names.keys, low, high, start=0, num=CHUNK_KEYS)
-        while page:
-            yield from page
-            page = self._client.zrangebylex(self._names.keys, b"(" + page[-1], high, start=0, num=CHUNK_KEYS)
+        size = max(SORTED_KEYS // len(self._buckets.names), 1) if self._buckets.is_spread else CHUNK_KEYS
+        while True:
+            pages = self._on_each_bucket(
+                lambda pipe, names: pipe.zrangebylex(names.keys, low, high, start=0, num=size)  # noqa: B023
+            )
+            # Keys up to the end of the first page that may not be the bucket's last; behind it, others may be missing.
+            ends = [page[-1] for page in pages if len(page) == size]
+            last = min(ends, default=None)
+            yield from sorted(key for page in pages for key in page if last is None or key <= last)
+            if last is None:
+                return
+            low = b"(" + last
+
+    def _on_each_bucket(self, call: Callable[[Any, KeyNames], Any]) -> list[Any]:
+        """Return the replies to one command per bucket."""
+        if not self._buckets.is_spread:
+            return [call(self._client, self._buckets.names[0])]
+        pipe = self._client.pipeline(transaction=False)
+        for names in self._buckets.names:
+            call(pipe, names)
+        return list(pipe.execute())
+
+    def _remove(self, chunk: Chunk) -> Call[None]:
+        names = chunk.names
+        return None, [names.guard, names.keys, *chunk.rows], [self._guard.argument(), names.row]
 
     def _put(self, chunk: Chunk, keys: Sequence[Key], rows: Sequence[Versioned]) -> Call[Chunk]:
-        names, some = self._names, [(keys[position], rows[position]) for position in chunk.positions]
+        names, some = chunk.names, [(keys[position], rows[position]) for position in chunk.positions]
         values = [value for key, row in some for value in self._fields.encode(key, row)]
         txids = {row.txid for _, row in some if row.txid is not None} if self.spec.kind == "opaque" else set()
         touched = [names.guard, names.keys, names.batches, *map(names.written, txids), *chunk.rows]
         return chunk, touched, [self._guard.argument(), names.row, *pack(values), *map(text_of, txids)]
 
     def _merge(self, chunk: Chunk, partials: Partials, txid: int, batch_time: datetime) -> Call[Chunk]:
-        names = self._names
+        names = chunk.names
         touched = [names.guard, names.keys, names.batches, names.written(txid), *chunk.rows]
         batch = [text_of(txid), text_of(batch_time), text_of(self.spec.ttl)]
         return chunk, touched, [self._guard.argument(txid), names.row, *batch, *partials.packed(chunk.positions)]
 
-    def _written(self, txid: int) -> Iterator[list[bytes]]:
-        # Members may be removed meanwhile, because SSCAN returns every member that is there from its start to its end.
-        members = self._client.sscan_iter(self._names.written(txid), count=CHUNK_KEYS)
-        while chunk := list(islice(members, CHUNK_KEYS)):
-            yield self._names.rows(chunk)
+    def _written(self, txid: int) -> Iterator[tuple[KeyNames, list[bytes]]]:
+        counts = self._on_each_bucket(lambda pipe, names: pipe.scard(names.written(txid)))
+        for names in compress(self._buckets.names, counts):
+            # Members may be removed meanwhile: SSCAN returns every member that is there from its start to its end.
+            members = self._client.sscan_iter(names.written(txid), count=CHUNK_KEYS)
+            while chunk := list(islice(members, CHUNK_KEYS)):
+                yield names, names.rows(chunk)
 
     def _refused_at(self, chunk: Chunk, reply: list[Any]) -> int:
         self._guard.refuse(reply)
         return chunk.positions[int(reply[1])]
 
-    def _keep_few_records(self, count: int) -> None:
+    def _keep_few_records(self, names: KeyNames, count: int) -> None:
         if count > KEPT_BATCHES:
-            self._forget(self._client.zrange(self._names.batches, 0, -1 - KEPT_BATCHES))
+            self._forget([(names, self._client.zrange(names.batches, 0, -1 - KEPT_BATCHES))])
 
-    def _forget(self, txids: Any) -> None:
-        if txids:
-            self._client.unlink(*(self._names.written(int(txid)) for txid in txids))
-            self._client.zrem(self._names.batches, *txids)
+    def _forget(self, older: Iterable[tuple[KeyNames, list[bytes]]]) -> None:
+        on_record = [(names, txids) for names, txids in older if txids]
+        pipe = self._client.pipeline(transaction=False) if self._buckets.is_spread else self._client
+        for names, txids in on_record:
+            for txid in txids:
+                pipe.unlink(names.written(int(txid)))
+            pipe.zrem(names.batches, *txids)
+        if self._buckets.is_spread:
+            pipe.execute()

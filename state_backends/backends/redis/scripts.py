@@ -35,8 +35,9 @@ Call = tuple[T, Sequence[bytes], Sequence[bytes]]
 
 NULL = -1
 
-# Few, so that calls in flight take little memory in addition to the caller's own lists.
-CALLS_PER_ROUND_TRIP = 4
+# Few, so that calls in flight take little memory in addition to the caller's own lists. Calls for a spread state may
+# have few keys each, so their keys are counted instead.
+CALLS_PER_ROUND_TRIP, KEYS_PER_ROUND_TRIP = 4, 4_000
 
 # The files that precede the script of that name.
 NEEDS = {
@@ -109,6 +110,7 @@ def _header(spec: StateSpec) -> str:
     lists = {"VALUES": table.values, "VERSION": table.version, "FIELDS": fields(spec)}
     place = list(table.values).index(spec.row_count) + 1 if spec.row_count else 0
     constants = [f'local KIND = "{spec.kind}"', f"local ROW_COUNT = {place}"]
+    constants.append(f"local SPREAD = {'true' if spec.partitions > 1 else 'false'}")
     return "\n".join([*constants, *(f"local {name} = {_list(of)}" for name, of in lists.items())])
 
 
@@ -147,21 +149,17 @@ class ScriptCalls:
     def __init__(self, client: Client, spec: StateSpec) -> None:
         from redis.cluster import RedisCluster
 
-        self._client = client
+        self._client: Any = client
         self._spec = spec
         self._is_cluster = isinstance(client, RedisCluster)
         self._scripts: dict[str, Script] = {}
 
     def run(self, name: str, calls: Iterable[Call[T]]) -> Iterator[tuple[T, Any]]:
         """Call a script several times; yield what each call is about, and its reply. Stops at the first error."""
-        script = self._script(name)
-        if self._is_cluster:
-            # One at a time, because a cluster's pipelines take no scripts.
-            yield from ((about, script(keys, arguments)) for about, keys, arguments in calls)
-            return
-        rest = iter(calls)
-        while trip := list(islice(rest, CALLS_PER_ROUND_TRIP)):
-            yield from zip((about for about, _, _ in trip), self._pipelined(script, trip), strict=True)
+        script, rest = self._script(name), iter(calls)
+        send = self._sent_to_nodes if self._is_cluster else self._pipelined
+        while trip := self._next_trip(rest):
+            yield from zip((about for about, _, _ in trip), send(script, trip), strict=True)
 
     def call(self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Any:
         """Call a script once and return its reply."""
@@ -177,6 +175,33 @@ class ScriptCalls:
                 if isinstance(reply, Exception):
                     raise reply
                 yield reply
+
+    def _sent_to_nodes(self, script: "Script", trip: Sequence[Call[T]]) -> Iterator[Any]:
+        """Yield the replies to calls that are sent to all nodes before any reply is read."""
+        from redis.exceptions import NoScriptError
+
+        # redis-py repeats a call that a node has not run because its slot is elsewhere, as it does outside a pipeline.
+        with self._client.pipeline() as pipe:
+            for _, keys, arguments in trip:
+                # The node is given, because otherwise redis-py computes the slot of every key. The command is spelled
+                # out, because its pipelines have no method for it, as a node may not have the script.
+                node = self._client.get_node_from_key(keys[0])
+                pipe.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments, target_nodes=node)
+            replies = pipe.execute(raise_on_error=False)
+        for (_, keys, arguments), reply in zip(trip, replies, strict=True):
+            answer = script(keys, arguments) if isinstance(reply, NoScriptError) else reply
+            if isinstance(answer, Exception):
+                raise answer
+            yield answer
+
+    def _next_trip(self, calls: Iterator[Call[T]]) -> list[Call[T]]:
+        if self._spec.partitions == 1:
+            return list(islice(calls, CALLS_PER_ROUND_TRIP))
+        trip, keys = list[Call[T]](), 0
+        while keys < KEYS_PER_ROUND_TRIP and (call := next(calls, None)) is not None:
+            trip.append(call)
+            keys += len(call[1])
+        return trip
 
     def _script(self, name: str) -> "Script":
         if name not in self._scripts:

@@ -1,10 +1,11 @@
-"""The server that has a state's rows: whether it may drop them, whether it has, and what survives a restart."""
+"""The servers that have a state's rows: whether they may drop them, whether they have, and what survives a restart."""
 
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
 from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
 from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable
 from tidegauge.state_backends.ledger import findings
@@ -21,15 +22,27 @@ NO_FILE = (
 )
 
 
-def check_server(client: Any, names: KeyNames, spec: StateSpec) -> str:
-    """Return a warning about the server of a state, "" for none.
+def check_server(client: Any, buckets: Buckets, spec: StateSpec) -> str:
+    """Return a warning about the servers of a state, "" for none.
 
-    Raises BackendSetupError if it evicts keys without an expiry, such as rows; LostBatchesError for missing rows.
+    Raises BackendSetupError if one evicts keys without an expiry, such as rows; LostBatchesError for missing rows.
     The rows are counted once per start of a server, and again when it has evicted any key: a second per million.
     """
     # First, because a command by key finds the node that has it now, which may have been promoted a moment ago.
-    counted = client.hget(names.guard, "counted")
-    info = _info(client, names)
+    pipe = client.pipeline(transaction=False)
+    for names in buckets.names:
+        pipe.hget(names.guard, "counted")
+    counted = dict(zip(buckets.names, pipe.execute(), strict=True))
+    warnings = [
+        _check_node(client, server, {names: counted[names] for names in own}, spec)
+        for server, own in _by_node(client, buckets)
+    ]
+    return next(filter(None, warnings), "")
+
+
+def _check_node(client: Any, server: Any, counted: dict[KeyNames, bytes | None], spec: StateSpec) -> str:
+    """Check one server. counted: its buckets, and of which start of a server the rows of each were counted."""
+    info = _info(server)
     policy = info.get("maxmemory_policy", "noeviction")
     # The volatile policies evict keys with an expiry only; no key of a state has one.
     if policy.startswith("allkeys") and info.get("maxmemory"):
@@ -37,14 +50,15 @@ def check_server(client: Any, names: KeyNames, spec: StateSpec) -> str:
             f"state {spec.name!r}: its Redis evicts keys when it is full (maxmemory-policy {policy!r}), so rows would "
             "be lost; set maxmemory-policy noeviction there, or give states their own Redis with TIDEGAUGE_REDIS_URL"
         )
-    server = f"{info.get('run_id')} {info.get('evicted_keys', 0)}"
-    if counted is None or counted != server.encode():
-        _count(client, names, spec, server)
+    start = f"{info.get('run_id')} {info.get('evicted_keys', 0)}"
+    for names, last in counted.items():
+        if last is None or last != start.encode():
+            _count(client, names, spec, start)
     return "" if info.get("aof_enabled") else NO_FILE
 
 
-def wait_for_replicas(client: Client, names: KeyNames) -> None:
-    """Wait until as many replicas as WAIT says have every write until now. Returns at once if it is not set.
+def wait_for_replicas(client: Client, buckets: Buckets) -> None:
+    """Wait until as many replicas as WAIT says have every write until now, of each server. Returns at once if not set.
 
     Raises BackendUnavailable if they do not have them in time, BackendSetupError for a wrong setting.
     """
@@ -53,33 +67,39 @@ def wait_for_replicas(client: Client, names: KeyNames) -> None:
         return
     from tidegauge.state_backends.backends.redis.client import unavailable
 
-    with unavailable(), node_of(client, names.guard).pipeline(transaction=False) as pipe:
-        # A write first, because WAIT waits for the last write of its own connection. Earlier writes of others are
-        # replicated before it.
-        pipe.hset(names.guard, "waited", "1")
-        pipe.wait(replicas, milliseconds)
-        reached = int(pipe.execute()[-1])
-    if reached < replicas:
-        raise BackendUnavailable(
-            f"redis: {reached} of {replicas} replicas have the batch after {milliseconds} ms; check the replicas, or "
-            f"change {WAIT}"
-        )
+    for server, own in _by_node(client, buckets):
+        with unavailable(), server.pipeline(transaction=False) as pipe:
+            # A write first, because WAIT waits for the last write of its own connection. Earlier writes of others are
+            # replicated before it.
+            pipe.hset(own[0].guard, "waited", "1")
+            pipe.wait(replicas, milliseconds)
+            reached = int(pipe.execute()[-1])
+        if reached < replicas:
+            raise BackendUnavailable(
+                f"redis: {reached} of {replicas} replicas have the batch after {milliseconds} ms; check the replicas, "
+                f"or change {WAIT}"
+            )
 
 
-def node_of(client: Client, key: bytes) -> Any:
-    """Return a client of the server that has a key; with one server, the client itself."""
+def _by_node(client: Client, buckets: Buckets) -> Iterator[tuple[Any, Sequence[KeyNames]]]:
+    """Yield a client of each server that has some of the buckets, and these; with one server, the client itself."""
     from redis.cluster import RedisCluster
 
     if not isinstance(client, RedisCluster):
-        return client
-    return client.get_redis_connection(client.get_node_from_key(key.decode()))  # type: ignore[no-untyped-call]
+        yield client, buckets.names
+        return
+    of_node: dict[Any, list[KeyNames]] = {}
+    for names in buckets.names:
+        of_node.setdefault(client.get_node_from_key(names.guard.decode()), []).append(names)  # type: ignore[no-untyped-call]
+    for node, own in of_node.items():
+        yield client.get_redis_connection(node), own  # type: ignore[no-untyped-call]
 
 
-def _info(client: Client, names: KeyNames) -> dict[str, Any]:
+def _info(server: Any) -> dict[str, Any]:
     from tidegauge.state_backends.backends.redis.client import unavailable
 
     with unavailable():
-        return node_of(client, names.guard).info()  # type: ignore[no-any-return]
+        return server.info()  # type: ignore[no-any-return]
 
 
 def _wanted() -> tuple[int, int]:
@@ -92,7 +112,7 @@ def _wanted() -> tuple[int, int]:
     return int(replicas), int(milliseconds)
 
 
-def _count(client: Any, names: KeyNames, spec: StateSpec, server: str) -> None:
+def _count(client: Any, names: KeyNames, spec: StateSpec, start: str) -> None:
     gone = _gone(client, names, spec)
     if gone:
         client.hset(names.guard, "lost", gone)
@@ -100,7 +120,7 @@ def _count(client: Any, names: KeyNames, spec: StateSpec, server: str) -> None:
     # Ignored, because a full server that cannot store this only counts the rows again next time.
     with suppress(BackendUnavailable):
         if client.exists(names.keys):
-            client.hset(names.guard, "counted", server)
+            client.hset(names.guard, "counted", start)
 
 
 def _gone(client: Any, names: KeyNames, spec: StateSpec) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tidegauge.state_backends.backends.external_session import due_at
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
-from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
 from tidegauge.state_backends.backends.redis.row_codec import text_of
 from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
 from tidegauge.state_backends.spec.key_bytes import KeyBytes, from_microseconds
@@ -31,17 +31,35 @@ class RedisTimers:
     """The timers of an opaque state. due: the stored column or the JSON value's field that holds a key's time."""
 
     def __init__(
+        self, client: Client, scripts: ScriptCalls, buckets: Buckets, guard: RedisGuard, rows: ReadRows, due: str
+    ) -> None:
+        self._buckets = [_BucketTimers(client, scripts, names, guard, rows, due) for names in buckets.names]
+
+    def due_keys(self, spec: StateSpec, before: datetime, most: int, committed: int) -> list[Key]:
+        """Return at most `most` keys whose time, as of the committed batch, is `before` or earlier; the earliest
+        first."""
+        decode = KeyBytes(spec).decode
+        found = [due for timers in self._buckets for due in timers.due(before, most, committed)]
+        return [decode(key) for _, key in sorted(found)[:most]]
+
+    def next_due(self, committed: int) -> datetime | None:
+        """Return the earliest time of any key as of the committed batch; it is too early if the key's row is gone."""
+        times = [timers.next_due(committed) for timers in self._buckets]
+        return min((time for time in times if time is not None), default=None)
+
+
+class _BucketTimers:
+    """The timers of one bucket."""
+
+    def __init__(
         self, client: Client, scripts: ScriptCalls, names: KeyNames, guard: RedisGuard, rows: ReadRows, due: str
     ) -> None:
         self._client: Any = client
         self._scripts, self._names, self._guard, self._rows, self._due = scripts, names, guard, rows, due
 
-    def due_keys(self, spec: StateSpec, before: datetime, most: int, committed: int) -> list[Key]:
-        """Return at most `most` keys whose time, as of the committed batch, is `before` or earlier; the earliest
-        first."""
+    def due(self, before: datetime, most: int, committed: int) -> list[tuple[datetime, bytes]]:
         self._complete(committed)
-        found: list[tuple[datetime, Key]] = []
-        decode = KeyBytes(spec).decode
+        found: list[tuple[datetime, bytes]] = []
         while len(found) < most:
             size = min(CHUNK_KEYS, most - len(found))
             keys = self._client.zrangebyscore(self._names.timers, "-inf", text_of(before), start=len(found), num=size)
@@ -50,11 +68,10 @@ class RedisTimers:
             times = list(self._times(keys, committed))
             # Keys without a time are taken out, because their rows are gone, for example expired.
             self._set([(key, None) for key, time in times if time is None])
-            found += [(time, decode(key)) for key, time in times if time is not None]
-        return [key for time, key in sorted(found) if time <= before]
+            found += [(time, key) for key, time in times if time is not None]
+        return [(time, key) for time, key in found if time <= before]
 
     def next_due(self, committed: int) -> datetime | None:
-        """Return the earliest time of any key as of the committed batch; it is too early if the key's row is gone."""
         self._complete(committed)
         first = self._client.zrange(self._names.timers, 0, 0, withscores=True)
         return from_microseconds(int(first[0][1])) if first else None

@@ -1,11 +1,13 @@
 """Maintenance of a state in Redis outside its batches: pages of rows to free, its size, and its deletion."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
-from tidegauge.state_backends.backends.redis.keys import KeyNames
+from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
 from tidegauge.state_backends.backends.redis.row_codec import text_of
 from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -19,8 +21,9 @@ SAMPLED_ROWS = 50
 
 @dataclass(frozen=True)
 class RowPage:
-    """Some rows of a state, by the names of their hashes."""
+    """Some rows of one bucket of a state, by the names of their hashes."""
 
+    names: KeyNames
     rows: Sequence[bytes]
 
 
@@ -30,14 +33,15 @@ class RedisUpkeep:
     def __init__(self, client: Client, spec: StateSpec) -> None:
         self._client: Any = client
         self._scripts = ScriptCalls(client, spec)
-        self._names = KeyNames(spec)
+        self._buckets = Buckets(spec).names
 
     def pages(self) -> Iterator[RowPage]:
         """Yield all rows in pages; rows that are freed meanwhile do not make it skip others."""
-        after = b"-"
-        while keys := self._client.zrangebylex(self._names.keys, after, b"+", start=0, num=PAGE_ROWS):
-            yield RowPage(self._names.rows(keys))
-            after = b"(" + keys[-1]
+        for names in self._buckets:
+            after = b"-"
+            while keys := self._client.zrangebylex(names.keys, after, b"+", start=0, num=PAGE_ROWS):
+                yield RowPage(names, names.rows(keys))
+                after = b"(" + keys[-1]
 
     def expire(self, page: RowPage, settled: int | None, clock: datetime, ttl: timedelta | None) -> int:
         """Free the rows that are past `ttl` at `clock`, of batch `settled` or before. Returns their number."""
@@ -49,31 +53,42 @@ class RedisUpkeep:
 
     def sizes(self) -> tuple[int, int]:
         """Return how many rows are stored, live or not, and about how many bytes they take, from a sample of them."""
-        count = self._client.zcard(self._names.keys)
-        sampled = self._sample(count)
-        order = self._client.memory_usage(self._names.keys) or 0
-        return count, sum(sampled) * count // max(1, len(sampled)) + order
+        counts, orders = self._on_each("ZCARD"), self._on_each("MEMORY USAGE")
+        count = sum(counts)
+        sampled = self._sample(counts)
+        return count, sum(sampled) * count // max(1, len(sampled)) + sum(size or 0 for size in orders)
 
     def clear(self) -> None:
         """Delete the state, page by page: rows, order and guard. No driver may feed it and no reader read it."""
         # The rows before the order of keys, so that a run that was killed finds the rest again.
         for page in self.pages():
             self._client.unlink(*page.rows)
-        names = self._names
-        written = [names.written(int(txid)) for txid in self._client.zrange(names.batches, 0, -1)]
-        self._client.unlink(names.keys, names.batches, names.timers, names.guard, *written)
+        for names in self._buckets:
+            written = [names.written(int(txid)) for txid in self._client.zrange(names.batches, 0, -1)]
+            self._client.unlink(names.keys, names.batches, names.timers, names.guard, *written)
 
     def _trim(self, page: RowPage, settled: int | None, clock: bytes, ttl: bytes = b"") -> int:
-        arguments = [self._names.row, text_of(settled), clock, ttl]
-        return int(self._scripts.call("trim", [self._names.guard, self._names.keys, *page.rows], arguments))
+        names, arguments = page.names, [page.names.row, text_of(settled), clock, ttl]
+        return int(self._scripts.call("trim", [names.guard, names.keys, *page.rows], arguments))
 
-    def _sample(self, count: int) -> list[int]:
-        step = max(1, count // SAMPLED_ROWS)
+    def _on_each(self, command: str) -> list[Any]:
         pipe = self._client.pipeline(transaction=False)
-        for place in range(0, count, step)[:SAMPLED_ROWS]:
-            pipe.zrange(self._names.keys, place, place)
-        keys = [key for found in pipe.execute() for key in found]
+        for names in self._buckets:
+            pipe.execute_command(command, names.keys)
+        return list(pipe.execute())
+
+    def _sample(self, counts: Sequence[int]) -> list[int]:
+        step = max(1, sum(counts) // SAMPLED_ROWS)
+        ends = list(accumulate(counts))
         pipe = self._client.pipeline(transaction=False)
-        for row in self._names.rows(keys):
+        sampled = []
+        for place in range(0, sum(counts), step)[:SAMPLED_ROWS]:
+            bucket = bisect_right(ends, place)
+            rank = place - (ends[bucket] - counts[bucket])
+            sampled.append(self._buckets[bucket])
+            pipe.zrange(sampled[-1].keys, rank, rank)
+        rows = [names.row + key for names, found in zip(sampled, pipe.execute(), strict=True) for key in found]
+        pipe = self._client.pipeline(transaction=False)
+        for row in rows:
             pipe.memory_usage(row)
         return [size for size in pipe.execute() if size is not None]

@@ -124,14 +124,6 @@ class TestConstruction:
 
         assert str(caught.value) == f"state 'pages': {name} {limit!r} must be a whole number; 0 sets no limit"
 
-    def test_a_spec_of_several_partitions_is_refused(self, client):
-        with pytest.raises(SpecError) as caught:
-            RedisBackingMap(client, replace(PAGES, partitions=3))
-
-        assert str(caught.value) == (
-            "state 'pages': partitions 3 spread a table, and a state in redis has none; leave them at 1"
-        )
-
     def test_a_client_that_decodes_is_refused(self):
         with pytest.raises(SpecError) as caught:
             RedisBackingMap(redis.Redis(decode_responses=True), PAGES)

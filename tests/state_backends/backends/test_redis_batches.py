@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.contracts.backends import emptied
+from tests.contracts.backends import emptied, spread
 from tests.contracts.guarded_map import OLDER, GuardedMapContract
 from tests.state_backends.backends.redis_servers import Interrupted
 from tests.state_backends.feed import arrow
@@ -79,6 +79,16 @@ class TestGuard(GuardedMapContract):
     @pytest.fixture
     def new_backing(self, new_map):
         return new_map
+
+    @pytest.fixture
+    def new_upkeep(self, client):
+        return lambda spec: RedisUpkeep(client, spec)
+
+
+class TestGuardsOfASpreadState(GuardedMapContract):
+    @pytest.fixture
+    def new_backing(self, new_map):
+        return lambda spec: new_map(spread(spec))
 
     @pytest.fixture
     def new_upkeep(self, client):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.contracts.backends import emptied
+from tests.contracts.backends import emptied, spread
 from tests.contracts.merge import (
     MIDNIGHT,
     VIEWS,
@@ -34,12 +34,12 @@ def fresh(fresh, client):
     return lambda spec: emptied(client, fresh(spec))
 
 
-@pytest.fixture
-def state(fresh, client):
+@pytest.fixture(params=[1, 8], ids=["in_one", "spread"])
+def state(request, fresh, client):
     """Makes a map and a function that merges rows into it as one task of a batch."""
 
     def state(spec, **limits):
-        backing = RedisBackingMap(client, fresh(spec), **limits)
+        backing = RedisBackingMap(client, fresh(spread(spec, request.param)), **limits)
 
         def merge(txid, *rows, at=MIDNIGHT, batches=None):
             return backing.merge(arrow(rows) if batches is None else batches, txid, at)

@@ -24,7 +24,7 @@ def minute(number):
     return START + timedelta(minutes=number)
 
 
-@pytest.fixture(params=["postgres", "postgres_partitioned", "redis"])
+@pytest.fixture(params=["postgres", "postgres_partitioned", "redis", "redis_partitioned"])
 def feed(request, conn, fresh):
     backend, _, partitioned = request.param.partition("_")
     spec = fresh(replace(BASKETS, backend=backend, partitions=3 if partitioned else 1))

@@ -1,10 +1,11 @@
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegauge.state_backends import Count, Mean, StateSpec, Sum
+from tidegauge.state_backends import BACKENDS, Count, Mean, StateSpec, Sum
 from tidegauge.state_backends.errors import KeyShapeError, SpecError
 from tidegauge.state_backends.spec.state_spec import weakest
 
@@ -89,10 +90,6 @@ class Wide(Count):
         ({"measures": {"wide": Wide(1597)}, "kind": "transactional"}, "has 1600 columns of 12800 bytes or more"),
         ({"measures": COUNTS, "backend": "memory"}, "state 'views': backend 'memory' is not one of postgres, redis"),
         (
-            {"key": {"page": "text"}, "measures": COUNTS, "backend": "redis", "partitions": 2},
-            "state 'views': partitions 2 spread a table, and a state in redis has none; leave them at 1",
-        ),
-        (
             {"measures": COUNTS, "kind": "non_transactional", "changelog": True},
             "state 'views': a changelog needs txids; choose kind opaque or transactional",
         ),
@@ -134,6 +131,13 @@ def test_tiles_that_cannot_be_kept_are_refused_by_name(change, message):
         StateSpec("views", **TILED | change)
 
     assert message in str(refused.value)
+
+
+def test_partitions_are_refused_if_the_backend_cannot_divide_a_state(monkeypatch):
+    monkeypatch.setitem(BACKENDS.data, "elsewhere", SimpleNamespace(has_partitions=False))
+
+    with pytest.raises(SpecError, match="partitions 2, but a state in elsewhere cannot be divided; leave them at 1"):
+        StateSpec("views", key={"page": "text"}, measures=COUNTS, backend="elsewhere", partitions=2)
 
 
 @pytest.mark.parametrize("make", [lambda: Sum("x", type="money"), lambda: Sum("x", type="text")])

@@ -1,5 +1,6 @@
 -- Check: refuse if keys of the batch are missing. It writes, so that a WAIT after it covers every write before it.
 -- KEYS: guard. ARGV: attempt, txid, how many keys the batch wrote ("" if that is unknown).
+-- Returns how many keys carry the batch's txid.
 
 local refusal = fenced(ARGV[1]) or lacking(ARGV[2], ARGV[3])
 if refusal then
@@ -7,4 +8,4 @@ if refusal then
 end
 begin_write()
 redis.call("HSET", KEYS[1], "checked", ARGV[2])
-return 0
+return tonumber(redis.call("HGET", KEYS[1], "keys:" .. ARGV[2]) or 0)

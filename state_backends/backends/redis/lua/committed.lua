@@ -16,7 +16,10 @@ local committed, asked = tonumber(said[1] or 0), ARGV[2] ~= ""
 local at = tonumber(ARGV[2]) or committed
 local by = redis.call("HGET", KEYS[1], "shown:" .. at) or ""
 local forgotten = asked and KIND == "opaque" and at < tonumber(said[4] or 0)
-if at > committed or forgotten or (ARGV[3] ~= "" and by ~= ARGV[3]) then
+-- A spread state is read at the attempt that the ledger has. A bucket knows none if no attempt wrote it: it is new, or
+-- was copied or rebuilt.
+local is_other = ARGV[3] ~= "" and by ~= ARGV[3] and not (SPREAD and by == "" and at == committed)
+if at > committed or forgotten or is_other then
   return {-1, "", "", ""}
 end
 local ttl, clock = tonumber(ARGV[1]), tonumber(ARGV[4]) or now()

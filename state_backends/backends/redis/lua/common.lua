@@ -1,6 +1,6 @@
 -- Shared by the scripts. It is preceded by the state's header, which scripts.py writes:
--- KIND, ROW_COUNT (the place of the column whose 0 removes a key, 0 for none), VALUES (the columns of its value),
--- VERSION (those, removed, updated_at), FIELDS (everything in a row).
+-- KIND, SPREAD (whether the state has several buckets), ROW_COUNT (the place of the column whose 0 removes a key, 0 for
+-- none), VALUES (the columns of its value), VERSION (those, removed, updated_at), FIELDS (everything in a row).
 
 local WIDTH = #VALUES
 local REMOVED, UPDATED_AT, TXID = WIDTH + 1, WIDTH + 2, WIDTH + 3 -- places in a version that is followed by its txid
