@@ -278,9 +278,9 @@ class StateArchive(Protocol):
 class Backend(Protocol):
     """Everything that a store of states owes to the rest. Registered by one line in `BACKENDS`.
 
-    title: what people call it. has_partitions: whether a state may have several. timeout_seconds: how long a call may take in this process; None leaves it to the
-    connection. Connections to the ledger's database are passed in; a backend outside of it opens its own, lazily, and
-    keeps none in itself: it travels to executors with the tasks.
+    title: what people call it. has_partitions: whether a state may have several. timeout_seconds: how long a call may
+    take in this process; None leaves it to the connection. Connections to the ledger's database are passed in; a
+    backend outside of it opens its own, lazily, and keeps none in itself: it travels to executors with the tasks.
     Every method may raise BackendUnavailable where the store does not answer.
     """
 

@@ -112,8 +112,8 @@ class StateSpec:
             raise SpecError(f"state {self.name!r}: backend {self.backend!r} is not one of {', '.join(BACKENDS)}")
         if self.partitions > 1 and not BACKENDS[self.backend].has_partitions:
             raise SpecError(
-                f"state {self.name!r}: partitions {self.partitions!r}, but a state in {self.backend} cannot be divided; "
-                "leave them at 1"
+                f"state {self.name!r}: partitions {self.partitions!r}, but a state in {self.backend} cannot be "
+                "divided; leave them at 1"
             )
 
     def _check_names(self) -> None:

@@ -96,12 +96,6 @@ class Buckets:
         """Yield a chunk without keys for each bucket."""
         return (Chunk(names, (), []) for names in self.names)
 
-    def order(self, keys: Sequence[bytes]) -> list[int] | None:
-        """Return the positions of keys in the order of their buckets; None if they are in it already."""
-        if not self.is_spread:
-            return None
-        return [position for _, positions in self._placed(keys) for position in positions]
-
     def _placed(self, keys: Sequence[bytes]) -> list[_Placed]:
         if not self.is_spread:
             return [_Placed(self.names[0], range(len(keys)))]

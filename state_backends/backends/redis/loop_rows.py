@@ -71,7 +71,7 @@ async def _sent_together(client: Any, script: AsyncScript, calls: Sequence[Call[
     pipe = client.pipeline(transaction=False)
     for _, keys, arguments in calls:
         pipe.execute_command("EVALSHA", script.sha, len(keys), *keys, *arguments)
-    replies = await pipe.execute(raise_on_error=False)
+    replies: list[Any] = await pipe.execute(raise_on_error=False)
     for place, (_, keys, arguments) in enumerate(calls):
         if isinstance(replies[place], NoScriptError):
             replies[place] = await script(keys, arguments)

@@ -130,33 +130,25 @@ class RowFields:
 
 class Partials:
     """The rows of one merge: `keys` as bytes, and the columns of the value, to be packed as they are sent.
-
-    order: returns the positions of keys in the order in which they are sent; None for the order that they have.
     Raises KeyShapeError for a null or a part that a key cannot hold, DuplicateKeyError, KeyError for a missing column.
     """
 
-    def __init__(
-        self,
-        spec: StateSpec,
-        batches: Iterable["pa.RecordBatch"],
-        txid: int,
-        order: Callable[[Sequence[bytes]], Sequence[int] | None] = lambda keys: None,
-    ) -> None:
+    def __init__(self, spec: StateSpec, batches: Iterable["pa.RecordBatch"], txid: int) -> None:
         self._spec, self._txid = spec, txid
         names = [*spec.key, *spec.value_columns]
         kept = [batch.select(names) for batch in batches]
         table = pa.Table.from_batches(kept).combine_chunks() if kept else None
-        self.keys = self._keys(table) if table else []
-        places = order(self.keys)
-        if table and places is not None:
-            self.keys, table = [self.keys[place] for place in places], table.take(pa.array(places)).combine_chunks()
         self._table = table
+        self.keys = self._keys(table) if table else []
         self._columns = [self._text(table[name], name, of) for name, of in spec.value_columns.items()] if table else []
 
     def packed(self, positions: Sequence[int]) -> list[bytes]:
-        """Return two strings per column with the values at these positions, each one behind the one before."""
-        first, count = positions[0], len(positions)
-        return [part for column in self._columns for part in pack_array(column.slice(first, count))]
+        """Return two strings per column with the values at these positions."""
+        if isinstance(positions, range):  # because a slice copies nothing
+            chosen = [column.slice(positions.start, len(positions)) for column in self._columns]
+        else:
+            chosen = [column.take(pa.array(positions)) for column in self._columns]
+        return [part for column in chosen for part in pack_array(column)]
 
     def key(self, position: int) -> tuple[Any, ...]:
         return KeyBytes(self._spec).decode(self.keys[position])

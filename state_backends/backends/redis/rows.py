@@ -142,7 +142,7 @@ class RedisBackingMap:
             raise SpecError(f"state {self.spec.name!r}: has no measures to merge; use a map's multi_update")
         if not self.spec.folds_in_lua:
             raise SpecError(f"state {self.spec.name!r}: Lua cannot fold its measures; use a map's multi_update")
-        partials = Partials(self.spec, batches, txid, self._buckets.order)
+        partials = Partials(self.spec, batches, txid)
         chunks = self._buckets.encoded_chunks(partials.keys, self._max_put_keys)
         calls = (self._merge(chunk, partials, txid, batch_time) for chunk in chunks)
         self.refused = []
@@ -247,7 +247,7 @@ class RedisBackingMap:
     def begin_rebuild(self) -> None:
         """Delete every row and record, page by page; reads and writes are refused until a batch is published."""
         # Marked first, so that nobody reads a state that is partly removed.
-        marks = ((names, [names.guard, names.batches], []) for names in self._buckets.names)
+        marks: Iterator[Call[KeyNames]] = ((names, [names.guard, names.batches], []) for names in self._buckets.names)
         self._forget(list(self._scripts.run("rebuild", marks)))
         for names in self._buckets.names:
             while keys := self._client.zrange(names.keys, 0, CHUNK_KEYS - 1):

@@ -92,7 +92,7 @@ def _by_node(client: Client, buckets: Buckets) -> Iterator[tuple[Any, Sequence[K
     for names in buckets.names:
         of_node.setdefault(client.get_node_from_key(names.guard.decode()), []).append(names)  # type: ignore[no-untyped-call]
     for node, own in of_node.items():
-        yield client.get_redis_connection(node), own  # type: ignore[no-untyped-call]
+        yield client.get_redis_connection(node), own
 
 
 def _info(server: Any) -> dict[str, Any]:

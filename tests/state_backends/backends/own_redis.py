@@ -22,6 +22,7 @@ class OwnRedis:
 
     def __init__(self, folder: Path, *, sentinel: bool = False, **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
         self.port = _free_port()
         self._sentinel = sentinel
         self._log = folder / "server.log"
@@ -118,6 +119,49 @@ class OwnCluster:
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
+    def owner(self, slot: int) -> OwnRedis:
+        """Return the master that has a slot now, as the first node that answers knows."""
+        for node in self.nodes:
+            with suppress(redis.RedisError):
+                ranges = node.client.execute_command("CLUSTER SLOTS")
+                port = next(at[1] for (first, last), at in _slot_owners(ranges) if first <= slot <= last)
+                return next(each for each in self.nodes if each.port == port)
+        raise AssertionError(f"no node has slot {slot}")
+
+    def fail_over(self, master: OwnRedis) -> None:
+        """Kill a master, and wait until its replica is promoted and every node knows it."""
+        replica = self.replica_of(master)
+        master.kill()
+        wait_until(lambda: replica.client.info("replication")["role"] == "master")
+        alive = [node for node in self.nodes if node is not master]
+        wait_until(lambda: all(self._state(node)["cluster_state"] == "ok" for node in alive))
+
+    def replica_of(self, master: OwnRedis) -> OwnRedis:
+        port = int(master.client.info("replication")["slave0"]["port"])
+        return next(node for node in self.nodes if node.port == port)
+
+    def revive(self, node: OwnRedis) -> None:
+        """Start a killed master again, which then follows the one that was promoted."""
+        node.restart()
+        wait_until(lambda: node.client.info("replication").get("master_link_status") == "up")
+        wait_until(lambda: all(self._has_replica(each) for each in self._masters_now()))
+
+    def move_slot(self, slot: int, target: OwnRedis) -> None:
+        """Move a slot with its keys to another master, as `redis-cli --cluster reshard` does."""
+        source = self.owner(slot)
+        if source is target:
+            return
+        ids = {node: node.client.execute_command("CLUSTER MYID") for node in (source, target)}
+        target.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+        source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+        while keys := source.client.execute_command("CLUSTER GETKEYSINSLOT", slot, 10):
+            source.client.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
+        for node in (target, source, *self._masters_now()):
+            node.client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+
+    def _masters_now(self) -> list[OwnRedis]:
+        return [node for node in self.nodes if node.client.info("replication")["role"] == "master"]
+
     def master_of(self, key: str) -> OwnRedis:
         slot = self.nodes[0].client.execute_command("CLUSTER KEYSLOT", key)
         return self.masters[next(n for n in range(MASTERS) if slot < SLOTS * (n + 1) // MASTERS)]
@@ -138,6 +182,14 @@ class OwnCluster:
     def _has_replica(master: OwnRedis) -> bool:
         found = master.client.info("replication")
         return any(name.startswith("slave") and part["state"] == "online" for name, part in _parts(found))
+
+
+def _slot_owners(ranges: Any) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:
+    # redis-py parses the answer to a dict, or leaves it as a list, depending on the protocol.
+    if isinstance(ranges, dict):
+        yield from ((slots, found["primary"]) for slots, found in ranges.items())
+    else:
+        yield from (((first, last), (str(at[0]), int(at[1]))) for first, last, at, *_ in ranges)
 
 
 def _parts(info: dict[str, Any]) -> list[tuple[str, Any]]:
