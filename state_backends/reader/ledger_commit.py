@@ -1,9 +1,9 @@
 """The batch that a spread state shows: the one that the ledger has committed, because no server knows it of all others.
 
 Buckets publish a batch before its commit, so that each can show it from then on. A reader takes batch and attempt from
-the ledger, asks the buckets for exactly these, and compares the ledger once more: in between, the batch may have been
-taken back and come again. A bucket that does not show a batch, although the ledger still has it as the committed one,
-has lost it.
+the ledger, and asks the buckets for exactly these. Each compares them in the call that reads its rows, so a batch that
+is taken back and comes again meanwhile is not mixed with itself, and the ledger need not be asked again. Only if a
+bucket does not show the batch, the ledger says whether it has moved on. If not, the bucket has lost the batch.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,10 @@ class LedgerCommit(ShownBatch):
         for _ in range(MAX_READS):
             batch = yield from self._pinned(at_txid)
             shown, rows = yield ShownRows(keys, batch.published)
-            if (yield from self._is_still(batch)):
-                if shown == batch.published:
-                    return batch, rows
-                self._check_reach(batch)
-                yield from self._refuse(batch, is_certain=True)
+            if shown == batch.published:
+                return batch, rows
+            self._check_reach(batch)
+            yield from self._refuse(batch, is_certain=True)
         raise self._moved_on(f"were committed during each of {MAX_READS} reads of {len(keys)} keys; ask for fewer keys")
 
     def pinned(self, at_txid: int | None) -> ReadSteps[Published | None]:
@@ -71,19 +70,15 @@ class LedgerCommit(ShownBatch):
             raise self._unknown()
         return LedgerBatch(*row)
 
-    def _is_still(self, batch: LedgerBatch) -> ReadSteps[bool]:
-        now = yield from self._batch(batch.txid)
-        return now.txid <= now.newest and now.shown == batch.shown and now.published == batch.published
-
     def _check_reach(self, batch: LedgerBatch) -> None:
         """Raise OutOfReachError for a batch before the committed one, which rows need not show."""
         if batch.txid < batch.newest:
             raise OutOfReachError(self._spec.name, batch.txid, batch.newest)
 
     def _refuse(self, batch: LedgerBatch, *, is_certain: bool) -> ReadSteps[None]:
-        """Raise the finding that explains why a bucket does not show the committed batch, unless the ledger has moved.
+        """Raise the finding that explains why a bucket does not show the committed batch, unless it has moved on.
 
-        is_certain: the ledger had not moved while the bucket did not show it.
+        is_certain: a bucket did not show it after the ledger was asked, so if that has not moved on, it never did.
         """
         shown = yield from shown_again()
         now = yield from self._pinned(None)

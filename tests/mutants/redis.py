@@ -8,6 +8,7 @@ COMPARISON = "state_backends/backends/comparison.py"
 MERGE = ["tests/state_backends/backends/test_redis_merge.py"]
 BATCHES = ["tests/state_backends/backends/test_redis_batches.py"]
 BACKING_MAPS = ["tests/state_backends/backends/test_backing_maps.py"]
+SPREAD = ["tests/state_backends/backends/redis/test_spread.py"]
 COMPARED = ["tests/state_backends/backends/test_comparison.py"]
 
 MUTANTS = [
@@ -182,8 +183,8 @@ MUTANTS = [
     Mutant(
         "redis/a-reader-is-not-told-that-its-batch-came-again",
         LUA + "committed.lua",
-        ' or (ARGV[3] ~= "" and by ~= ARGV[3])',
-        "",
+        "or forgotten or is_other then",
+        "or forgotten then",
         BATCHES,
     ),
     Mutant(
@@ -210,7 +211,7 @@ MUTANTS = [
     Mutant(
         "redis/a-store-that-is-ahead-is-taken-back-two-batches",
         COMPARISON,
-        "is_last = status.published == ahead and not rows.record(ahead + 1).has_written",
+        "is_last = published == ahead and not part.records[ahead + 1].has_written",
         "is_last = True",
         COMPARED,
     ),
@@ -224,29 +225,29 @@ MUTANTS = [
     Mutant(
         "redis/another-attempt-at-the-batch-is-taken-for-the-committed-one",
         COMPARISON,
-        "if own.by != ledger.by or not own.is_reverted:",
-        "if not own.is_reverted:",
+        "(own.by != ledger.by or not own.is_reverted)",
+        "not own.is_reverted",
         COMPARED,
     ),
     Mutant(
         "redis/a-committed-batch-that-was-not-reverted-is-taken-for-complete",
         COMPARISON,
-        "if own.by != ledger.by or not own.is_reverted:",
-        "if own.by != ledger.by:",
+        "(own.by != ledger.by or not own.is_reverted)",
+        "own.by != ledger.by",
         COMPARED,
     ),
     Mutant(
         "redis/the-committed-batch-of-a-store-that-is-ahead-is-not-compared",
         COMPARISON,
-        "        _check_ahead(rows, status, ledger)\n",
-        "        return _check_ahead(rows, status, ledger)\n",
+        "        _check_ahead(spec, part, ledger)\n",
+        "        return _check_ahead(spec, part, ledger)\n",
         COMPARED,
     ),
     Mutant(
         "redis/a-store-that-lacks-keys-is-served",
         COMPARISON,
-        'if own.keys < ledger.keys or (spec.kind == "opaque" and own.keys > ledger.keys):',
-        'if spec.kind == "opaque" and own.keys > ledger.keys:',
+        'if keys < ledger.keys or (spec.kind == "opaque" and keys > ledger.keys):',
+        'if spec.kind == "opaque" and keys > ledger.keys:',
         COMPARED,
     ),
     Mutant(
@@ -262,5 +263,54 @@ MUTANTS = [
         "if now == published:",
         "if True:",
         COMPARED,
+    ),
+    Mutant(
+        "redis/one-bucket-alone-admits-and-publishes",
+        "state_backends/backends/redis/guard.py",
+        "(names, *call(names)) for names in self._buckets.names)",
+        "(names, *call(names)) for names in self._buckets.names[:1])",
+        SPREAD,
+    ),
+    Mutant(
+        "redis/one-bucket-alone-is-compared-with-the-ledger",
+        COMPARISON,
+        "    for part in parts:\n",
+        "    for part in parts[:1]:\n",
+        SPREAD,
+    ),
+    Mutant(
+        "redis/a-retry-reverts-one-bucket-alone",
+        "state_backends/backends/redis/rows.py",
+        "in compress(self._buckets.names, counts):",
+        "in list(compress(self._buckets.names, counts))[:1]:",
+        SPREAD,
+    ),
+    Mutant(
+        "redis/a-spread-batch-that-lacks-keys-is-published",
+        "state_backends/backends/redis/guard.py",
+        "            if self._lacks(sum(written), keys):\n                raise self._lost_writes(",
+        "            if False:\n                raise self._lost_writes(",
+        SPREAD,
+    ),
+    Mutant(
+        "redis/a-bucket-that-loses-keys-before-its-mark-is-published",
+        "state_backends/backends/redis/guard.py",
+        "[own, batch, text_of(expected[names])]",
+        '[own, batch, b""]',
+        SPREAD,
+    ),
+    Mutant(
+        "redis/a-reader-of-a-spread-state-does-not-read-again",
+        "state_backends/reader/ledger_commit.py",
+        "        if now.published != batch.published:\n            return\n",
+        "",
+        SPREAD,
+    ),
+    Mutant(
+        "redis/a-scan-of-buckets-goes-on-behind-the-end-of-a-page",
+        "state_backends/backends/redis/rows.py",
+        "if last is None or key <= last)",
+        "if True)",
+        SPREAD,
     ),
 ]

@@ -50,8 +50,9 @@ def client():
     """Redis, without what earlier tests have left of these states."""
     with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
         for name in NAMES:
-            for key in client.scan_iter(f"tidegauge:{{{name}}}:*", count=1000):
-                client.unlink(key)
+            for tag in (name, f"{name}.*"):  # of a state on one node, and of one that is spread
+                for key in client.scan_iter(f"tidegauge:{{{tag}}}:*", count=1000):
+                    client.unlink(key)
         yield client
 
 
@@ -110,7 +111,7 @@ def test_a_state_in_redis_and_one_in_postgres_are_exact_and_at_one_txid(workspac
     assert Catalog(workspace.conn).get("redis_words").backend == "redis"
 
 
-@pytest.mark.parametrize("measures", ["folded in Lua", "folded in Python", "logged"])
+@pytest.mark.parametrize("measures", ["folded in Lua", "folded in Python", "logged", "spread"])
 def test_a_replay_of_a_failed_batch_counts_what_it_brings(workspace, client, measures):
     """It brings one key no more, one more often, one less often, and one new."""
     extra = {"distinct": DistinctCount("word")} if measures == "folded in Python" else {}
@@ -120,6 +121,7 @@ def test_a_replay_of_a_failed_batch_counts_what_it_brings(workspace, client, mea
         measures={**WORDS.measures, **extra},
         backend="redis",
         changelog=measures == "logged",
+        partitions=16 if measures == "spread" else 1,
     )
     workspace.land("1.txt", "dog cat emu")
     workspace.run(words_and_lines(workspace.input, words=spec))
