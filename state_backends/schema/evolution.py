@@ -54,6 +54,11 @@ class Evolution:
                 "again in its new place; in a backend that --reprocess cannot feed, declare a state with a new "
                 "name"
             )
+        if any(difference.startswith("partitions ") for difference in self.refused):
+            again = (
+                "move its rows with `tidegauge move STATE --to postgres`, start a driver with the new number there, "
+                "and move them back; or feed a state with another name"
+            )
         return f"restore the declaration, or {again}"
 
 

@@ -170,7 +170,7 @@ def test_a_store_that_lost_its_rows_is_refused_and_rebuilt_from_the_changelog(wo
 
 
 def test_what_it_cannot_do_is_refused_by_name(workspace):
-    with pytest.raises(SpecError, match="partitions 4 spread a table, and a state in sqlite has none"):
+    with pytest.raises(SpecError, match="partitions 4, but a state in sqlite cannot be divided"):
         words(partitions=4)
     with pytest.raises(PipelineError, match="state 'sqlite_words' lives in sqlite, which cannot be fed again"):
         Reprocess(word_count(workspace.input, words()), workspace.spark, workspace.dsn, workspace.checkpoint)

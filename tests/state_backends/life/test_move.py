@@ -9,7 +9,7 @@ import pytest
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed
 from tidegauge.state_backends import BACKENDS, Catalog, Count, Max, StateReader, StateSpec, Sum
-from tidegauge.state_backends.errors import LifeError, SpecError, SpecMismatchError
+from tidegauge.state_backends.errors import LifeError, SpecMismatchError
 from tidegauge.state_backends.life import copying, move
 from tidegauge.state_backends.life.move import move_to_backend, move_to_pipeline
 from tidegauge.state_backends.repair.rewind import Rewind
@@ -22,9 +22,10 @@ class Killed(Exception):
     pass
 
 
-@pytest.fixture(params=["postgres", "redis"])
+@pytest.fixture(params=[("postgres", 1), ("redis", 1), ("redis", 4)], ids=["postgres", "redis", "spread"])
 def feed(request, conn, fresh):
-    feed = StoreFeed(conn, fresh(replace(VIEWS, backend=request.param)))
+    backend, partitions = request.param
+    feed = StoreFeed(conn, fresh(replace(VIEWS, backend=backend, partitions=partitions)))
     feed.run(views(("a", 1)))
     feed.run(views(("a", 1), ("b", 5)))
     feed.ledger.release()
@@ -144,12 +145,21 @@ def test_every_type_arrives_as_it_was(conn, new_feed, fresh):
     assert str(conn.execute(shown).fetchall()) == before
 
 
-def test_a_state_of_several_partitions_does_not_fit_into_redis(new_feed, fresh):
-    feed = new_feed(spec := fresh(replace(VIEWS, partitions=2)))
+def test_a_state_in_redis_is_spread_by_way_of_a_table(feed):
+    if feed.spec.backend == "redis":
+        move_to_backend(feed.conn, feed.spec.name, "postgres")
+    feed.spec = replace(feed.spec, backend="postgres", partitions=8)
+    feed.ledger.acquire()
+    Catalog(feed.conn).register_states(feed.pipeline, [feed.spec], {feed.spec.name: ""})
+    feed.restart()
     feed.ledger.release()
 
-    with pytest.raises(SpecError, match="a state in redis has none"):
-        move_to_backend(feed.conn, spec.name, "redis")
+    move_to_backend(feed.conn, feed.spec.name, "redis")
+
+    declared(feed, backend="redis")
+    feed.run(views(("a", 1)))
+    assert feed.read("a", "b") == [3, 5]
+    assert BACKENDS["redis"].guarded(replace(feed.spec, partitions=1)).status().is_empty
 
 
 @pytest.fixture

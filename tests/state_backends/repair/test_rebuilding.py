@@ -78,7 +78,8 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize(
-    ("target", "partitions"), [("memory", 1), ("memory", 3), ("postgres", 1), ("postgres", 3), ("redis", 1)]
+    ("target", "partitions"),
+    [("memory", 1), ("memory", 3), ("postgres", 1), ("postgres", 3), ("redis", 1), ("redis", 3)],
 )
 def test_the_rows_are_those_of_the_committed_batch(new_feed, fresh, conn, target, partitions):
     feed = filled(new_feed(spec := fresh(replace(VIEWS, partitions=partitions))))
