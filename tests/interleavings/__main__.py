@@ -20,6 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interleavings", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the first history")
     parser.add_argument("--histories", type=int, default=100)
+    parser.add_argument("--buckets", type=int, default=1, help="over how many the state in Redis is spread")
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # of a server without fsync, in each history
     total: Counter[str] = Counter()
@@ -28,7 +29,7 @@ def main() -> int:
     for seed in range(options.seed, options.seed + options.histories):
         # A database of its own, so that a history is the same whatever came before.
         with temporary_database(server) as dsn, TemporaryDirectory() as folder:
-            history = History(seed, dsn, Path(folder))
+            history = History(seed, dsn, Path(folder), options.buckets)
             try:
                 total += history.live()
             except AssertionError as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pytest
 from pyspark.sql.types import StructType
 
 from tests.interleavings.scheduler import Actor, Killed, Scheduler, points_at_every_message
@@ -28,6 +29,7 @@ from tidegauge.pipelines.declare.stream import Stream
 from tidegauge.pipelines.driver.session import DriverSession
 from tidegauge.pipelines.sources.files.formats import JsonFiles
 from tidegauge.state_backends import StateSpec, state_reader
+from tidegauge.state_backends.backends.redis import scripts
 from tidegauge.state_backends.errors import TidegaugeError
 from tidegauge.state_backends.ledger.batch import Batch
 from tidegauge.state_backends.maintenance import compact, expire
@@ -85,9 +87,12 @@ def _run(task: UpdateTask, rows: Sequence[Row]) -> None:
 
 
 class History:
-    """One history. seed: decides the rows, which actor runs next at each point, and which ones are killed."""
+    """One history. seed: decides the rows, which actor runs next at each point, and which ones are killed.
 
-    def __init__(self, seed: int, dsn: str, folder: Path) -> None:
+    buckets: over how many the state in Redis is spread; with several, each is sent its calls alone.
+    """
+
+    def __init__(self, seed: int, dsn: str, folder: Path, buckets: int = 1) -> None:
         self._random = Random(seed)
         self._admin = psycopg.connect(dsn, autocommit=True)
         self.scheduler = Scheduler(Random(seed + 1), self._admin, kills=self._random.choice([0, 1, 2, 3]))
@@ -100,11 +105,17 @@ class History:
         events = Stream.read(JsonFiles("/nowhere", schema=StructType().add("key", "string").add("event", "string")))
         fed = [
             events.partition_persist(
-                StateSpec(f"lists_{seed}_{backend}", key={"key": "text"}, value="jsonb", backend=backend),
+                StateSpec(
+                    f"lists_{seed}_{backend}",
+                    key={"key": "text"},
+                    value="jsonb",
+                    backend=backend,
+                    partitions=partitions,
+                ),
                 Append(("key",), "event"),
                 order_by=["event"],
             )
-            for backend in ("postgres", "redis")
+            for backend, partitions in {"postgres": 1, "redis": buckets}.items()
         ]
         self.pipeline = given_pipeline(Pipeline(f"lists_{seed}", fed), folder / "input")
         self._done = -1  # the last batch that the engine has noted as done
@@ -114,7 +125,9 @@ class History:
     def live(self) -> Counter[str]:
         """Run the history and check every answer. Raises AssertionError for one that no committed batch explains."""
         try:
-            self._live()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(scripts, "KEYS_PER_ROUND_TRIP", 1)
+                self._live()
             self._check()
         finally:
             for spec in self._specs:

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, GuardPart, StoreStatus, refuse
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
 from tidegauge.state_backends.backends.redis.row_codec import text_of
-from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, executed
 from tidegauge.state_backends.backends.redis.server import wait_for_replicas
 from tidegauge.state_backends.errors import FencedError, LostBatchesError, LostWritesError
 from tidegauge.state_backends.ledger import findings
@@ -177,7 +177,7 @@ class RedisGuard:
         pipe = self._client.pipeline(transaction=False)
         for names in self._buckets.names:
             pipe.hmget(names.guard, fields)
-        return list(pipe.execute())
+        return executed(pipe)
 
     def _on_each(
         self, script: str, call: Callable[[KeyNames], tuple[Sequence[bytes], Sequence[bytes]]]

@@ -17,7 +17,7 @@ from tidegauge.state_backends.backends.redis.committed import SCRIPT, CommittedR
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
 from tidegauge.state_backends.backends.redis.keys import Buckets, Chunk, KeyNames, in_order
 from tidegauge.state_backends.backends.redis.row_codec import Partials, RowFields, text_of
-from tidegauge.state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, pack, unpack
+from tidegauge.state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, executed, pack, unpack
 from tidegauge.state_backends.backends.redis.server import check_server
 from tidegauge.state_backends.backends.redis.timers import RedisTimers
 from tidegauge.state_backends.dead_letters.letters import DeadLetter, refusal, refused_fold
@@ -55,9 +55,9 @@ class RedisBackingMap:
         which Redis serves no other client: 100,000 take a second. Storm's MicroBatchIBackingMap.
     A value is a dict of stored column to value, or any JSON value for a `value="jsonb"` state.
 
-    One script call is all or nothing, so a write is atomic up to `max_put_keys` keys. The keys of a larger one are
-    checked before anything is written; if it fails later, the calls before stay until `revert` or the replay corrects
-    them. Times are compared to the microsecond until the year 2255.
+    One script call is all or nothing, so a write is atomic up to `max_put_keys` keys, and in each bucket by itself. The
+    keys of a larger one are checked before anything is written; if it fails later, the calls before stay until `revert`
+    or the replay corrects them. Times are compared to the microsecond until the year 2255.
 
     Writes that Redis has acknowledged and then loses are lost to the state, so run it with an append-only file.
     """
@@ -359,7 +359,7 @@ class RedisBackingMap:
         pipe = self._client.pipeline(transaction=False)
         for names in self._buckets.names:
             call(pipe, names)
-        return list(pipe.execute())
+        return executed(pipe)
 
     def _remove(self, chunk: Chunk) -> Call[None]:
         names = chunk.names
@@ -402,4 +402,4 @@ class RedisBackingMap:
                 pipe.unlink(names.written(int(txid)))
             pipe.zrem(names.batches, *txids)
         if self._buckets.is_spread:
-            pipe.execute()
+            executed(pipe)

@@ -58,6 +58,18 @@ NEEDS = {
 }
 
 
+def executed(pipe: Any) -> list[Any]:
+    """Return the replies of a pipeline. Raises the first error among them.
+
+    Raised here, because an error raised by the pipeline itself would quote the command, and with it a row.
+    """
+    replies: list[Any] = pipe.execute(raise_on_error=False)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
 def pack(values: Sequence[bytes | None]) -> tuple[bytes, bytes]:
     lengths = [NULL if value is None else len(value) for value in values]
     return struct.pack(f"<{len(lengths)}i", *lengths), b"".join(filter(None, values))
@@ -170,11 +182,7 @@ class ScriptCalls:
         with self._client.pipeline(transaction=False) as pipe:
             for _, keys, arguments in trip:
                 script(keys, arguments, client=pipe)
-            # Raised here, because an error raised by the pipeline itself would quote the command, and with it a row.
-            for reply in pipe.execute(raise_on_error=False):
-                if isinstance(reply, Exception):
-                    raise reply
-                yield reply
+            yield from executed(pipe)
 
     def _sent_to_nodes(self, script: "Script", trip: Sequence[Call[T]]) -> Iterator[Any]:
         """Yield the replies to calls that are sent to all nodes before any reply is read."""

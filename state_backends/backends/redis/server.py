@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
-from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, executed
 from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable
 from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -32,7 +32,7 @@ def check_server(client: Any, buckets: Buckets, spec: StateSpec) -> str:
     pipe = client.pipeline(transaction=False)
     for names in buckets.names:
         pipe.hget(names.guard, "counted")
-    counted = dict(zip(buckets.names, pipe.execute(), strict=True))
+    counted = dict(zip(buckets.names, executed(pipe), strict=True))
     warnings = [
         _check_node(client, server, {names: counted[names] for names in own}, spec)
         for server, own in _by_node(client, buckets)

@@ -37,11 +37,7 @@ def new_feed(conn, fresh, client):
     return new_feed
 
 
-@pytest.fixture
-def feed(new_feed):
-    feed = new_feed()
-    feed.run(views(("a", 1), ("b", 1)))
-    return feed
+feed = comparison.feed
 
 
 def bucket_of(feed, page):
