@@ -32,6 +32,8 @@ LOADED = """() => {
             isLate: late.includes(entry.name),
         }));
 }"""
+FETCHED = """() => [...document.querySelectorAll("meta[name^=late-]")]
+    .some(({ content }) => performance.getEntriesByName(new URL(content, location).href).length)"""
 DRAWN = "() => [...document.querySelectorAll('.drawing')].every((drawing) => drawing.querySelector('.uplot'))"
 
 
@@ -49,6 +51,7 @@ def test_the_first_paint_waits_for_few_bytes_and_charts_come_after_it(page, path
     if path == "/login":
         page.context.clear_cookies()
     page.goto(path)
+    page.wait_for_function(FETCHED)
     page.wait_for_function(DRAWN)
 
     loaded = page.evaluate(LOADED)
