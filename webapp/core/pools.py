@@ -40,11 +40,9 @@ RUN_OF_SAVED_QUERY = re.compile(r"/api/v1/saved-queries/([^/]+(?:/versions/[0-9]
 # runs the query for the first time, and treats it as a search until then.
 _quick_queries: set[str] = set()
 
-# While an export computes, a thread that needs the interpreter gets it after this time instead of Python's 5 ms,
-# because a lookup needs it again after each answer of the database and of Redis, some twenty times.
-COMPUTING = "exports"
-COMPUTING_SWITCH_SECONDS = 0.0002
-USUAL_SWITCH_SECONDS = sys.getswitchinterval()
+# A thread that needs the interpreter while another one computes gets it after this time instead of Python's 5 ms,
+# because the event loop needs it several times for each lookup.
+SWITCH_SECONDS = 0.0005
 
 # Requests that nobody is known to have sent, such as those of people who sign in.
 STRANGERS, STRANGER_THREADS = "strangers", 3
@@ -94,8 +92,6 @@ class Pool:
         if self._started == self._turns.busy:
             threading.Thread(target=self._work, name=f"{self.name}-{self._started + 1}", daemon=True).start()
             self._started += 1
-        if self.name == COMPUTING:
-            sys.setswitchinterval(COMPUTING_SWITCH_SECONDS)
         self._given.put(job)
 
     def _work(self) -> None:
@@ -118,8 +114,6 @@ class Pool:
             done.get_loop().call_later(rest, self._turns.end, client)
         else:
             self._turns.end(client)
-        if self.name == COMPUTING and not self._turns.busy:
-            sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         if done.cancelled():
             return
         if error is None:
@@ -134,6 +128,8 @@ def loop_connections() -> int:
 
 
 def pools(company: Company) -> Mapping[str, Pool]:
+    """Return the pools of a process by name, and let its threads give way to each other sooner."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     sizes = {
         "lookups": max(1, settings.TIDEGAUGE_LOOKUP_THREADS - loop_connections()),
         "pages": settings.TIDEGAUGE_PAGE_THREADS,
