@@ -88,6 +88,7 @@ from tidegauge.state_backends.errors import SwapError as SwapError
 from tidegauge.state_backends.errors import SynchronizerError as SynchronizerError
 from tidegauge.state_backends.errors import TablesBusyError as TablesBusyError
 from tidegauge.state_backends.errors import TidegaugeError as TidegaugeError
+from tidegauge.state_backends.errors import TilesGoneError as TilesGoneError
 from tidegauge.state_backends.errors import TruncatedError as TruncatedError
 from tidegauge.state_backends.errors import UnknownNameError as UnknownNameError
 from tidegauge.state_backends.errors import UnknownPipelineError as UnknownPipelineError

@@ -58,7 +58,7 @@ OF_PROGRAMS = {
     "LifeError", "MissingPackageError", "MovedOnError", "NotCommittedError", "OutOfReachError",
     "PipelinePausedError", "PoolerError", "RangeTooLargeError", "RepeatedUpdateError", "RetiredError", "RolesError",
     "SchemaVersionError", "SecondWriterError", "SourceSetupError", "SpecError",
-    "SpecMismatchError", "StaleBatchError", "ValueShapeError",
+    "SpecMismatchError", "StaleBatchError", "TilesGoneError", "ValueShapeError",
 }  # fmt: skip
 
 MODULES = [

@@ -158,6 +158,7 @@ from tidegauge.state_backends import SwapError as SwapError
 from tidegauge.state_backends import SynchronizerError as SynchronizerError
 from tidegauge.state_backends import TablesBusyError as TablesBusyError
 from tidegauge.state_backends import TidegaugeError as TidegaugeError
+from tidegauge.state_backends import TilesGoneError as TilesGoneError
 from tidegauge.state_backends import TopK as TopK
 from tidegauge.state_backends import TransactionalMap as TransactionalMap
 from tidegauge.state_backends import TruncatedError as TruncatedError

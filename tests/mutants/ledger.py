@@ -101,8 +101,8 @@ MUTANTS = [
     Mutant(
         "ledger/commit-to-a-ledger-that-was-restored",
         LEDGER,
-        '            "AND tidegauge.is_original()",\n',
-        '            "",\n',
+        "AND tidegauge.is_original() RETURNING 1",
+        "RETURNING 1",
         EPOCH_TESTS,
     ),
     Mutant(

@@ -12,7 +12,7 @@ from tidegauge.webapp.api.reference import type_of
 HTML_ID = re.compile(r'\bid="([^"]+)"')
 FIELD = re.compile(r'name="([^"]+)" data-place="([^"]+)" value="([^"]*)"')
 # Calls about what there is none of among the flights, or what the reader has to name, and streams of another process.
-LACKING = re.compile("_run$|saved_query|revoke_token|follow_")
+LACKING = re.compile("_run$|saved_query|revoke_token|follow_|fold_windows")
 
 
 @pytest.fixture
