@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from django.conf import settings
 
-from tidegauge.webapp.core.company import Company
+from tidegauge.webapp.core.contention import Contention
 from tidegauge.webapp.core.turns import Turns
 
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ SWITCH_SECONDS = 0.0005
 STRANGERS, STRANGER_THREADS = "strangers", 3
 
 
-class Room(NamedTuple):
+class Share(NamedTuple):
     """What one caller may have of a pool. threads: at once. rest: how many times longer one rests than it computed.
 
     A thread that computes makes lookups wait, because they need the same interpreter.
@@ -59,9 +59,9 @@ class Room(NamedTuple):
 
 
 # Strangers together compute for a quarter of the time, whatever they are called.
-OF_STRANGERS = Room(STRANGER_THREADS, rest=4.0 * STRANGER_THREADS - 1)
+OF_STRANGERS = Share(STRANGER_THREADS, rest=4.0 * STRANGER_THREADS - 1)
 # A caller, for half of the time while another one asks.
-IN_COMPANY = Room(1, rest=1.0)
+CONTENDED = Share(1, rest=1.0)
 
 Job = tuple[str, Callable[[], Any], "asyncio.Future[Any]"]  # whose it is, what to do, and what waits for it
 
@@ -69,13 +69,13 @@ Job = tuple[str, Callable[[], Any], "asyncio.Future[Any]"]  # whose it is, what 
 class Pool:
     """Threads, for which clients take turns. Everything but `_work` runs in the thread of the event loop.
 
-    room: returns what a client may have of them now, which by default is all.
+    share: returns what a client may have of them now, which by default is all.
     """
 
-    def __init__(self, name: str, threads: int, room: Callable[[], Room] | None = None) -> None:
+    def __init__(self, name: str, threads: int, share: Callable[[], Share] | None = None) -> None:
         self.name = name
-        self._room = room or (lambda: Room(threads))
-        self._turns = Turns(name, threads, lambda: self._room().threads)
+        self._share = share or (lambda: Share(threads))
+        self._turns = Turns(name, threads, lambda: self._share().threads)
         self._started = 0
         self._given: SimpleQueue[Job] = SimpleQueue()
 
@@ -110,7 +110,7 @@ class Pool:
     def _finish(
         self, client: str, done: asyncio.Future[Any], result: Any, error: BaseException | None, computed: float
     ) -> None:
-        if rest := computed * self._room().rest:
+        if rest := computed * self._share().rest:
             done.get_loop().call_later(rest, self._turns.end, client)
         else:
             self._turns.end(client)
@@ -127,7 +127,7 @@ def loop_connections() -> int:
     return max(1, settings.TIDEGAUGE_LOOKUP_THREADS // 4)
 
 
-def pools(company: Company) -> Mapping[str, Pool]:
+def pools(contention: Contention) -> Mapping[str, Pool]:
     """Return the pools of a process by name, and let its threads give way to each other sooner."""
     sys.setswitchinterval(SWITCH_SECONDS)
     sizes = {
@@ -137,11 +137,11 @@ def pools(company: Company) -> Mapping[str, Pool]:
         "exports": settings.TIDEGAUGE_EXPORT_THREADS,
     }
 
-    def room(threads: int) -> Room:
+    def share(threads: int) -> Share:
         # Half, so that a caller who asks for the first time finds few threads that compute already.
-        return IN_COMPANY if company.is_there else Room(max(1, threads // 2))
+        return CONTENDED if contention.is_there else Share(max(1, threads // 2))
 
-    each = {name: Pool(name, threads, partial(room, threads)) for name, threads in sizes.items()}
+    each = {name: Pool(name, threads, partial(share, threads)) for name, threads in sizes.items()}
     strangers = Pool(STRANGERS, STRANGER_THREADS, lambda: OF_STRANGERS)
     return each | {STRANGERS: strangers, "checks": Pool("checks", STATUS_THREADS)}
 

@@ -29,7 +29,7 @@ from tidegauge.webapp.accounts.throttling import TooManyRequestsError
 from tidegauge.webapp.api.problems import MEDIA_TYPE, problem
 from tidegauge.webapp.catalog.waits import Wait, Waits, committed_now, of_request
 from tidegauge.webapp.core import metrics
-from tidegauge.webapp.core.company import Company
+from tidegauge.webapp.core.contention import Contention
 from tidegauge.webapp.core.cors import api_headers
 from tidegauge.webapp.core.pools import API, pool_of, pools
 from tidegauge.webapp.core.turns import PoolFullError
@@ -77,8 +77,8 @@ class Front:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        self._company = Company()
-        self._pools = pools(self._company)
+        self._contention = Contention()
+        self._pools = pools(self._contention)
         self._held = HeldBytes()
         checks = self._pools["checks"]
         self._waits = Waits(lambda states: checks.run(partial(committed_now, states), "waits", admitted=True))
@@ -93,7 +93,7 @@ class Front:
         try:
             caller, body = await self._body(environ, caller, receive)
             if caller.is_verified:
-                self._company.note(caller.name)
+                self._contention.note(caller.name)
             held = len(body)
             self._held.hold(caller, held)
             await self._answer(environ, caller, body, receive, send)

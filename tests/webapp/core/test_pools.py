@@ -10,8 +10,8 @@ import pytest
 from django.conf import settings
 
 from tidegauge.webapp.core import pools, turns
-from tidegauge.webapp.core.company import Company
-from tidegauge.webapp.core.pools import Pool, Room, pool_of
+from tidegauge.webapp.core.contention import Contention
+from tidegauge.webapp.core.pools import Pool, Share, pool_of
 from tidegauge.webapp.core.turns import PoolFullError
 
 
@@ -88,7 +88,7 @@ def test_threads_give_way_soon(monkeypatch):
     given = []
     monkeypatch.setattr(sys, "setswitchinterval", given.append)
 
-    pools.pools(Company())
+    pools.pools(Contention())
 
     assert given == [pools.SWITCH_SECONDS]
 
@@ -101,7 +101,7 @@ def compute(seconds: float) -> None:
 
 def test_threads_that_have_to_rest_do_so_after_a_job():
     async def run() -> float:
-        pool, began = Pool("strangers", 2, lambda: Room(2, rest=7.0)), time.monotonic()
+        pool, began = Pool("strangers", 2, lambda: Share(2, rest=7.0)), time.monotonic()
         for _ in range(3):
             await pool.run(lambda: compute(0.02), "a")
         return time.monotonic() - began
@@ -116,7 +116,7 @@ def test_a_job_that_fails_rests_as_well():
         raise KeyError("x")
 
     async def run() -> float:
-        pool, began = Pool("strangers", 1, lambda: Room(1, rest=3.0)), time.monotonic()
+        pool, began = Pool("strangers", 1, lambda: Share(1, rest=3.0)), time.monotonic()
         for _ in range(2):
             with pytest.raises(KeyError):
                 await pool.run(fail, "a")
@@ -145,11 +145,11 @@ async def at_once(pool: Pool, *clients: str) -> list[str]:
 
 def test_a_caller_has_half_of_the_threads_and_one_once_another_caller_asks():
     async def run() -> tuple[list[str], list[str]]:
-        company = Company()
-        company.note("a")
-        pool = pools.pools(company)["pages"]
+        contention = Contention()
+        contention.note("a")
+        pool = pools.pools(contention)["pages"]
         alone = await at_once(pool, *"aaaaaaaa")
-        company.note("b")
+        contention.note("b")
         return alone, await at_once(pool, *"aaaabb")
 
     alone, together = asyncio.run(run())
@@ -157,18 +157,18 @@ def test_a_caller_has_half_of_the_threads_and_one_once_another_caller_asks():
     assert (alone, together) == (["a"] * (settings.TIDEGAUGE_PAGE_THREADS // 2), ["a", "b"])
 
 
-def test_what_waits_begins_once_there_is_room_again():
-    room = [Room(1)]
+def test_what_waits_begins_once_its_caller_may_have_more():
+    share = [Share(1)]
 
     async def run() -> list[int]:
-        pool, first, second = Pool("lookups", 3, lambda: room[0]), threading.Event(), threading.Event()
+        pool, first, second = Pool("lookups", 3, lambda: share[0]), threading.Event(), threading.Event()
         ended: list[str] = []
         jobs = [asyncio.create_task(pool.run(first.wait, "a"))]
         await asyncio.sleep(0)
         for number in range(3):
             jobs.append(asyncio.create_task(pool.run(lambda n=number: (second.wait(), ended.append(n)), "a")))
         await asyncio.sleep(0)
-        room[0] = Room(3)
+        share[0] = Share(3)
         first.set()
         await jobs[0]
         busy = pool._turns.busy
@@ -179,12 +179,12 @@ def test_what_waits_begins_once_there_is_room_again():
     assert asyncio.run(run()) == [3, 3]
 
 
-def test_a_caller_has_company_for_a_while_after_another_one_asked(monkeypatch):
-    company, found = Company(), []
+def test_there_is_contention_for_a_while_after_another_caller_asked(monkeypatch):
+    contention, found = Contention(), []
     for caller, at in (("a", 100.0), ("a", 101.0), ("b", 102.0), ("a", 103.0), ("a", 111.9), ("a", 112.1)):
         monkeypatch.setattr(time, "monotonic", lambda at=at: at)
-        company.note(caller)
-        found.append(company.is_there)
+        contention.note(caller)
+        found.append(contention.is_there)
 
     assert found == [False, False, True, True, True, False]
 

@@ -1,4 +1,4 @@
-"""Whether a caller has company: while nobody else asks, one caller may have all threads of a process."""
+"""Whether several callers ask at the same time: one that is alone may have more threads of the process."""
 
 import time
 
@@ -6,7 +6,7 @@ import time
 FOR_SECONDS = 10.0
 
 
-class Company:
+class Contention:
     """For the thread of the event loop."""
 
     def __init__(self) -> None:
@@ -14,7 +14,7 @@ class Company:
         self._asked_at = self._other_asked_at = -FOR_SECONDS
 
     def note(self, caller: str) -> None:
-        """Note that a verified caller asks. Strangers are not noted, because nobody has to make room for them."""
+        """Note that a verified caller asks. Strangers are not noted, because nobody has to give way to them."""
         if caller != self._caller:
             self._other_asked_at, self._caller = self._asked_at, caller
         self._asked_at = time.monotonic()
