@@ -47,9 +47,9 @@ UNEQUAL = {
         "It has no authentication, rate limit or log line per request. Its table has a row per value, as protobuf, and "
         "its answer has the time of each value. It runs on gunicorn and uvicorn, which it brings."
     ),
-    "vectors": (
-        "As `feast`, but a row per key. Feast fills such vectors for Redis only, so the benchmark writes them; a key "
-        "without a vector fails the whole request, so only keys that exist are asked."
+    "vectors*": (
+        "As `feast`, but a row per key, in PostgreSQL or in Redis. Feast fills such vectors for Redis only, so the "
+        "benchmark writes them; a key without a vector fails the whole request, so only keys that exist are asked."
     ),
 }
 SEEDS = "the keys of body n: n, from 0; the rows of the state: 0"

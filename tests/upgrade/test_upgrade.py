@@ -3,7 +3,7 @@
 import json
 import os
 import re
-import tarfile
+import shutil
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -75,8 +75,7 @@ def test_every_release_before_this_one_is_stored():
 def test_a_stored_release_reads_the_same_after_the_upgrade_and_counts_its_open_batch_once(
     stored, tmp_path, without_stock
 ):
-    with tarfile.open(stored) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(stored, tmp_path)
     before = json.loads((tmp_path / BACKUP / ANSWERS).read_text())
     key = before.pop("key")
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tarfile
 import time
 from collections import Counter
 from contextlib import closing
@@ -19,7 +20,8 @@ from tests.webapp.flights import SPECS
 from tidegauge.pipelines.embedded.temporary import temporary_database
 from tidegauge.state_backends import BatchLedger, Catalog, state_reader
 from tidegauge.state_backends.schema.swap import Swap
-from tidegauge.webapp.commands.management.backup import programs
+from tidegauge.webapp.commands.management.backup import load, programs
+from tidegauge.webapp.commands.management.backup.manifest import BackupError
 
 TWO_STORES = '''
 from pathlib import Path
@@ -135,6 +137,18 @@ def test_after_everything_was_lost_the_restored_pipeline_continues_exactly(proje
     assert f"batch {saved_at + 1} committed" in log
     assert len(reasons) == 2
     assert "state bought in Redis" in said
+
+
+def test_an_archive_with_a_link_in_it_is_not_unpacked(tmp_path):
+    link = tarfile.TarInfo("own/offsets")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+    with tarfile.open(tmp_path / "orders.tar", "w") as archive:
+        archive.addfile(link)
+
+    with pytest.raises(BackupError, match=r"orders.tar: 'own/offsets' is not part of a checkpoint"):
+        load._unpack_one(tmp_path / "orders.tar", tmp_path / "orders")
+
+    assert not (tmp_path / "orders.restoring" / "own").exists()
 
 
 def called(*words):
