@@ -6,10 +6,10 @@ from datetime import timedelta
 from random import Random
 
 import pytest
-import redis
 
 from tests.pipelines.basket_updater import FillBaskets
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
+from tests.redis_without import redis_without
 from tidegauge.pipelines.batch import sink
 from tidegauge.pipelines.declare.context import BatchContext
 from tidegauge.pipelines.declare.pipeline import Pipeline
@@ -48,11 +48,7 @@ NAMES = ("redis_words", "redis_lengths", "redis_baskets", "redis_profiles", "red
 @pytest.fixture(autouse=True)
 def client():
     """Redis, without what earlier tests have left of these states."""
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for name in NAMES:
-            for tag in (name, f"{name}.*"):  # of a state on one node, and of one that is spread
-                for key in client.scan_iter(f"tidegauge:{{{tag}}}:*", count=1000):
-                    client.unlink(key)
+    with redis_without(*NAMES) as client:
         yield client
 
 

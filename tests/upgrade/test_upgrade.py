@@ -9,9 +9,9 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-import redis
 
 import tidegauge
+from tests.redis_without import forget, redis_without
 from tests.upgrade.installation import ANSWERS, BACKUP, Installation, orders
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 from tidegauge.pipelines.embedded.temporary import temporary_database
@@ -29,15 +29,9 @@ COMMANDS = re.findall(r"^tidegauge ([^#\n]+)", STEPS, re.MULTILINE)
 @pytest.fixture
 def without_stock():
     """Redis, without the state of the stored releases before and after."""
-
-    def forget():
-        for key in client.scan_iter("tidegauge:{stock}:*", count=1000):
-            client.unlink(key)
-
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        forget()
+    with redis_without("stock") as client:
         yield
-        forget()
+        forget(client, "stock")
 
 
 def sales(*files: int) -> dict[str, dict[str, float]]:

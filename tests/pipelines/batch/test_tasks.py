@@ -1,14 +1,13 @@
 """What a task writes together: all its states that are in the ledger's database, and no other store's."""
 
-import os
 from dataclasses import replace
 
 import psycopg
 import pyarrow as pa
 import pytest
-import redis
 
 from tests.pipelines.fault_injection import InjectedFault
+from tests.redis_without import redis_without
 from tidegauge.pipelines.batch import tasks
 from tidegauge.pipelines.batch.tasks import MergeTask, UpdateTask, written
 from tidegauge.pipelines.declare.context import BatchContext
@@ -29,9 +28,7 @@ TWICE = pa.RecordBatch.from_pydict({"word": ["dog", "dog"], "count": [1, 1]})
 @pytest.fixture
 def client():
     """Redis, without what earlier tests have left."""
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for key in client.scan_iter(f"tidegauge:{{{LOGGED.name}}}:*"):
-            client.unlink(key)
+    with redis_without(LOGGED.name) as client:
         yield client
 
 

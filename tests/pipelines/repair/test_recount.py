@@ -9,9 +9,9 @@ from dataclasses import replace
 import psycopg
 import pyarrow as pa
 import pytest
-import redis
 
 from tests.recovery_page import arguments, commands, message_of
+from tests.redis_without import redis_without
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
 from tidegauge.pipelines.driver.session import PATIENCE_MS
@@ -194,9 +194,7 @@ def test_batches_that_are_open_or_committed_meanwhile_make_no_deviation(counted,
 
 def test_keys_that_redis_has_lost_are_found(workspace):
     spec = replace(WORDS, name="recounted_words", backend="redis", changelog=False)
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for key in client.scan_iter(f"tidegauge:{{{spec.name}}}:*", count=1000):
-            client.unlink(key)
+    with redis_without(spec.name) as client:
         workspace.land("1.txt", "dog cat dog")
         workspace.run(words(workspace.input, spec))
         assert recount(workspace, words(workspace.input, spec), spec.name).is_exact

@@ -1,16 +1,15 @@
 """Recovery with Spark: a checkpoint that is lost, behind or ahead is made good, and every total is exact afterwards."""
 
 import json
-import os
 import re
 import shutil
 from dataclasses import replace
 
 import pytest
-import redis
 
 from tests.pipelines.fault_injection import FaultAfterCheck, InjectedFault
 from tests.recovery_page import message_of
+from tests.redis_without import redis_without
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
 from tidegauge.pipelines.errors import InputLostError
@@ -62,9 +61,7 @@ def lose(checkpoint):
 
 @pytest.fixture
 def client():
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for key in client.scan_iter(f"tidegauge:{{{REDIS}}}:*", count=1000):
-            client.unlink(key)
+    with redis_without(REDIS) as client:
         yield client
 
 

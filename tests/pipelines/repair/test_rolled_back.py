@@ -1,12 +1,11 @@
 """A release that is rolled back: the older one starts over states that have a measure more."""
 
-import os
 from dataclasses import replace
 
 import pytest
-import redis
 
 from tests.pipelines.fault_injection import InjectedFault
+from tests.redis_without import redis_without
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
 from tidegauge.pipelines.sources.files.formats import TextFiles
@@ -31,10 +30,8 @@ VARIANTS = {
 
 @pytest.fixture(params=VARIANTS)
 def newer(request):
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        for key in client.scan_iter("tidegauge:{rolled_words}:*", count=1000):
-            client.unlink(key)
-    return VARIANTS[request.param]
+    with redis_without("rolled_words"):
+        return VARIANTS[request.param]
 
 
 @pytest.fixture

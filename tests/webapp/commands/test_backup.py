@@ -1,7 +1,6 @@
 """Backup and restore: the drill after which a pipeline continues exactly, and what a restore refuses."""
 
 import json
-import os
 import shutil
 import tarfile
 import time
@@ -11,11 +10,11 @@ from io import StringIO
 
 import psycopg
 import pytest
-import redis
 from django.core.management import CommandError, call_command
 
 from tests.harness.process_tree import family, is_alive
 from tests.harness.waiting import eventually
+from tests.redis_without import forget, redis_without
 from tests.webapp.flights import SPECS
 from tidegauge.pipelines.embedded.temporary import temporary_database
 from tidegauge.state_backends import BatchLedger, Catalog, state_reader
@@ -79,15 +78,9 @@ class Shop:
 @pytest.fixture
 def stored():
     """Redis, without the keys of the state before and after."""
-
-    def forget():
-        for key in client.scan_iter("tidegauge:{bought}:*", count=1000):
-            client.unlink(key)
-
-    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:
-        forget()
-        yield forget
-        forget()
+    with redis_without("bought") as client:
+        yield client
+        forget(client, "bought")
 
 
 def await_batch(dsn, txid, driver):
@@ -121,7 +114,7 @@ def test_after_everything_was_lost_the_restored_pipeline_continues_exactly(proje
     # Java ends a moment after the driver that started it, and until then it may write into the checkpoint.
     eventually(lambda: not any(map(is_alive, started)))
 
-    stored()
+    forget(stored, "bought")
     shutil.rmtree(project.folder / "home" / "checkpoints")
     shop.order(FILES, FILES + 2)
     with temporary_database(database_url) as restored:
