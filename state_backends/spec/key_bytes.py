@@ -108,7 +108,7 @@ class KeyBytes:
 
 
 def bucket_of(key: bytes, buckets: int) -> int:
-    """Return the bucket, from 0, of a key as bytes. pipelines/batch/placement.py has the same as Spark SQL."""
+    """Return the bucket, from 0, of a key as bytes."""
     return crc32(key) % buckets
 
 

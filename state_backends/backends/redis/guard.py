@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, GuardPart, StoreStatus, refuse
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
 from tidegauge.state_backends.backends.redis.row_codec import text_of
-from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, executed
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, on_each_bucket
 from tidegauge.state_backends.backends.redis.server import wait_for_replicas
 from tidegauge.state_backends.errors import FencedError, LostBatchesError, LostWritesError
 from tidegauge.state_backends.ledger import findings
@@ -172,12 +172,7 @@ class RedisGuard:
             yield txid, BatchRecord(name, counted, unfinished != (txid, name), has_written)
 
     def _each_hmget(self, fields: Sequence[str]) -> list[list[bytes | None]]:
-        if not self._buckets.is_spread:
-            return [self._client.hmget(self._buckets.names[0].guard, fields)]
-        pipe = self._client.pipeline(transaction=False)
-        for names in self._buckets.names:
-            pipe.hmget(names.guard, fields)
-        return executed(pipe)
+        return on_each_bucket(self._client, self._buckets.names, lambda pipe, names: pipe.hmget(names.guard, fields))
 
     def _on_each(
         self, script: str, call: Callable[[KeyNames], tuple[Sequence[bytes], Sequence[bytes]]]

@@ -130,6 +130,7 @@ class RowFields:
 
 class Partials:
     """The rows of one merge: `keys` as bytes, and the columns of the value, to be packed as they are sent.
+
     Raises KeyShapeError for a null or a part that a key cannot hold, DuplicateKeyError, KeyError for a missing column.
     """
 

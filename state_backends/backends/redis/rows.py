@@ -17,7 +17,16 @@ from tidegauge.state_backends.backends.redis.committed import SCRIPT, CommittedR
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
 from tidegauge.state_backends.backends.redis.keys import Buckets, Chunk, KeyNames, in_order
 from tidegauge.state_backends.backends.redis.row_codec import Partials, RowFields, text_of
-from tidegauge.state_backends.backends.redis.scripts import Call, Client, ScriptCalls, by_row, executed, pack, unpack
+from tidegauge.state_backends.backends.redis.scripts import (
+    Call,
+    Client,
+    ScriptCalls,
+    by_row,
+    executed,
+    on_each_bucket,
+    pack,
+    unpack,
+)
 from tidegauge.state_backends.backends.redis.server import check_server
 from tidegauge.state_backends.backends.redis.timers import RedisTimers
 from tidegauge.state_backends.dead_letters.letters import DeadLetter, refusal, refused_fold
@@ -354,12 +363,7 @@ class RedisBackingMap:
 
     def _on_each_bucket(self, call: Callable[[Any, KeyNames], Any]) -> list[Any]:
         """Return the replies to one command per bucket."""
-        if not self._buckets.is_spread:
-            return [call(self._client, self._buckets.names[0])]
-        pipe = self._client.pipeline(transaction=False)
-        for names in self._buckets.names:
-            call(pipe, names)
-        return executed(pipe)
+        return on_each_bucket(self._client, self._buckets.names, call)
 
     def _remove(self, chunk: Chunk) -> Call[None]:
         names = chunk.names

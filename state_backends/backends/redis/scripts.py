@@ -7,12 +7,13 @@ does the same in Lua.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from tidegauge.state_backends.backends.redis.keys import KeyNames
 from tidegauge.state_backends.extras import OptionalModule
 from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
 from tidegauge.state_backends.spec.table import StateTable, previous
@@ -68,6 +69,19 @@ def executed(pipe: Any) -> list[Any]:
         if isinstance(reply, Exception):
             raise reply
     return replies
+
+
+def on_each_bucket(client: Any, buckets: Sequence[KeyNames], call: Callable[[Any, KeyNames], Any]) -> list[Any]:
+    """Return the replies to one command per bucket, in one round trip to each node.
+
+    call: sends the command, by a client or a pipeline, about the keys of a bucket.
+    """
+    if len(buckets) == 1:
+        return [call(client, buckets[0])]
+    pipe = client.pipeline(transaction=False)
+    for names in buckets:
+        call(pipe, names)
+    return executed(pipe)
 
 
 def pack(values: Sequence[bytes | None]) -> tuple[bytes, bytes]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
-from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, executed
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, on_each_bucket
 from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable
 from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -29,10 +29,8 @@ def check_server(client: Any, buckets: Buckets, spec: StateSpec) -> str:
     The rows are counted once per start of a server, and again when it has evicted any key: a second per million.
     """
     # First, because a command by key finds the node that has it now, which may have been promoted a moment ago.
-    pipe = client.pipeline(transaction=False)
-    for names in buckets.names:
-        pipe.hget(names.guard, "counted")
-    counted = dict(zip(buckets.names, executed(pipe), strict=True))
+    found = on_each_bucket(client, buckets.names, lambda pipe, names: pipe.hget(names.guard, "counted"))
+    counted = dict(zip(buckets.names, found, strict=True))
     warnings = [
         _check_node(client, server, {names: counted[names] for names in own}, spec)
         for server, own in _by_node(client, buckets)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
 from tidegauge.state_backends.backends.redis.row_codec import text_of
-from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, on_each_bucket
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
 # Rows per page. Few, because the server does nothing else meanwhile, for some milliseconds.
@@ -53,7 +53,8 @@ class RedisUpkeep:
 
     def sizes(self) -> tuple[int, int]:
         """Return how many rows are stored, live or not, and about how many bytes they take, from a sample of them."""
-        counts, orders = self._on_each("ZCARD"), self._on_each("MEMORY USAGE")
+        counts = on_each_bucket(self._client, self._buckets, lambda pipe, names: pipe.zcard(names.keys))
+        orders = on_each_bucket(self._client, self._buckets, lambda pipe, names: pipe.memory_usage(names.keys))
         count = sum(counts)
         sampled = self._sample(counts)
         return count, sum(sampled) * count // max(1, len(sampled)) + sum(size or 0 for size in orders)
@@ -70,12 +71,6 @@ class RedisUpkeep:
     def _trim(self, page: RowPage, settled: int | None, clock: bytes, ttl: bytes = b"") -> int:
         names, arguments = page.names, [page.names.row, text_of(settled), clock, ttl]
         return int(self._scripts.call("trim", [names.guard, names.keys, *page.rows], arguments))
-
-    def _on_each(self, command: str) -> list[Any]:
-        pipe = self._client.pipeline(transaction=False)
-        for names in self._buckets:
-            pipe.execute_command(command, names.keys)
-        return list(pipe.execute())
 
     def _sample(self, counts: Sequence[int]) -> list[int]:
         step = max(1, sum(counts) // SAMPLED_ROWS)
