@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from tidegauge.state_backends.errors import RangeTooLargeError, SpecError, TilesGoneError
+from tidegauge.state_backends.errors import RangeTooLargeError, SpecError
 from tidegauge.state_backends.reader.bounds import check_measures
 from tidegauge.state_backends.reader.groups import Parts, fold_parts, fold_rows
 from tidegauge.state_backends.reader.scanned import json_form
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
-from tidegauge.state_backends.spec.tiles import GONE, Tiles, Until
+from tidegauge.state_backends.spec.tiles import Tiles, Until, check_kept
 
 if TYPE_CHECKING:
     from tidegauge.state_backends.reader.reader import Snapshot
@@ -72,10 +72,8 @@ class WindowsQuery(NamedTuple):
             Covered(length, start, until, self.tiles.in_use(start, in_use))
             for length, start in zip(self.lengths, starts, strict=True)
         ]
-        gone = in_use.get(GONE)
         for window in found:
-            if gone is not None and window.since < gone:
-                raise TilesGoneError(spec.name, window.since, gone)
+            check_kept(spec.name, window.since, in_use)
         return found
 
     def results(self, spec: StateSpec, covered: Sequence[Covered], rows: Iterable[tuple[int, datetime, Any]]) -> bytes:

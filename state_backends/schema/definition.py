@@ -9,6 +9,7 @@ from tidegauge.state_backends.errors import SpecError
 from tidegauge.state_backends.protocols import Aggregator
 from tidegauge.state_backends.schema.evolution import UNSAID
 from tidegauge.state_backends.spec.state_spec import StateSpec
+from tidegauge.state_backends.spec.tiles import seconds_kept
 
 
 def definition(spec: StateSpec) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def _tiles(spec: StateSpec) -> dict[str, Any]:
     # Absent if there are none, because a definition that differs is another version of the state for every reader.
     if spec.tiling is None:
         return {}
-    return {"tiles": {name: kept and kept.total_seconds() for name, kept in spec.tiling.keep.items()}}
+    return {"tiles": seconds_kept(spec.tiling.keep)}
 
 
 def _kept(tiles: Mapping[str, float | None] | None) -> dict[str, timedelta | None] | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from tidegauge.state_backends.errors import SpecError
+from tidegauge.state_backends.errors import SpecError, TilesGoneError
 
 WIDTHS: Mapping[str, timedelta] = {
     "second": timedelta(seconds=1),
@@ -71,6 +71,21 @@ class Tiles:
             name: floor(now - kept, WIDTHS[width]) for name, (kept, width) in times.items() if kept and kept < most
         }
         return {**until, **{name: max(at, until.get(name, at)) for name, at in reached.items()}}
+
+
+def until_from(stored: Mapping[str, str]) -> dict[str, datetime]:
+    """Return `tidegauge.state.tiles_until`, whose times are text, as times."""
+    return {name: datetime.fromisoformat(at) for name, at in stored.items()}
+
+
+def check_kept(state: str, since: datetime, until: Until) -> None:
+    """Raise TilesGoneError if tiles from `since` on are not all kept."""
+    if GONE in until and since < until[GONE]:
+        raise TilesGoneError(state, since, until[GONE])
+
+
+def seconds_kept(keep: Mapping[str, timedelta | None]) -> dict[str, float | None]:
+    return {name: kept.total_seconds() if kept else None for name, kept in keep.items()}
 
 
 def floor(at: datetime, width: timedelta) -> datetime:

@@ -172,8 +172,8 @@ MUTANTS = [
     ),
     Mutant(
         "tiles/a-window-is-answered-with-less-than-it-asks",
-        "state_backends/reader/windows.py",
-        "if gone is not None and window.since < gone:",
+        "state_backends/spec/tiles.py",
+        "if GONE in until and since < until[GONE]:",
         "if False:",
         TILES,
     ),

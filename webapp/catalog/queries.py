@@ -21,6 +21,7 @@ from tidegauge.state_backends.ledger.driver_start import PLAIN, DriverStart
 from tidegauge.state_backends.schema import former
 from tidegauge.state_backends.schema.definition import from_definition
 from tidegauge.state_backends.spec.state_spec import weakest
+from tidegauge.state_backends.spec.tiles import seconds_kept
 from tidegauge.state_backends.synchronizer import membership
 from tidegauge.state_backends.synchronizer.membership import Member
 from tidegauge.webapp.catalog import readers
@@ -151,9 +152,7 @@ class StateSummary:
 
     @property
     def tile_seconds(self) -> dict[str, float | None] | None:
-        if self.tiles is None:
-            return None
-        return {name: kept.total_seconds() if kept else None for name, kept in self.tiles.items()}
+        return None if self.tiles is None else seconds_kept(self.tiles)
 
 
 def pipelines() -> list[PipelineStatus]:

@@ -35,7 +35,6 @@ from tidegauge.state_backends.backends.postgres.export import (
 from tidegauge.state_backends.backends.postgres.grouped import groups_sql, reaches_by_row, rows_of
 from tidegauge.state_backends.backends.postgres.pages import page_parameters, page_sql, range_parameters, shape_of
 from tidegauge.state_backends.backends.postgres.sorted_ranges import check_size, has_over
-from tidegauge.state_backends.backends.postgres.tiles import until_of
 from tidegauge.state_backends.backends.postgres.windows import tiles_of, windows_parameters, windows_sql
 from tidegauge.state_backends.committed import (
     COMMITTED_BATCH,
@@ -68,6 +67,7 @@ from tidegauge.state_backends.reader.windows import Windows, WindowsQuery, too_m
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable
+from tidegauge.state_backends.spec.tiles import until_from
 
 # Statements of one reader that are kept, once composed; the cap is for clients that ask for every order of measures.
 KEPT_STATEMENTS = 64
@@ -175,7 +175,7 @@ class StateReader(Reader):
         )
         if len(arrays[0] or ()) > most_folded:
             raise too_many_tiles(self.spec, most_folded)
-        covered = query.covered(self.spec, starts, until, until_of(in_use))
+        covered = query.covered(self.spec, starts, until, until_from(json.loads(in_use)))
         results = query.results(self.spec, covered, tiles_of(stored, arrays))
         return Windows(Snapshot(txid, attempt, at, epoch, results), covered)
 

@@ -25,7 +25,7 @@ from tidegauge.state_backends.maintenance import PAGE_ROWS, Step, Walk, clock
 from tidegauge.state_backends.spec.row import Key, Versioned
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable, columns, commas
-from tidegauge.state_backends.spec.tiles import GONE, WIDTHS, Tiles, Until
+from tidegauge.state_backends.spec.tiles import GONE, WIDTHS, Tiles, Until, until_from
 
 # Rows that are folded in one transaction, for which tasks wait.
 FOLDED_ROWS = 1_000
@@ -42,11 +42,6 @@ FOR NO KEY UPDATE OF p
 
 # As-of reads reach back to the batch before the committed one: only rows that were written by then are folded.
 SHORTENED = "UPDATE tidegauge.state SET oldest_txid = %(reach)s WHERE name = %(state)s AND oldest_txid < %(reach)s"
-
-
-def until_of(stored: str) -> dict[str, datetime]:
-    """Return `tidegauge.state.tiles_until`, as text, as times."""
-    return {name: datetime.fromisoformat(at) for name, at in json.loads(stored).items()}
 
 
 def compact_tiles(conn: psycopg.Connection, spec: StateSpec) -> Iterator[Step]:
@@ -74,7 +69,7 @@ def _advanced(conn: psycopg.Connection, spec: StateSpec, tiles: Tiles) -> Until:
     ).format(column=sql.Identifier(tiles.column), table=StateTable(spec).name, name=sql.Literal(spec.name))
     row = conn.execute(newest).fetchone()
     assert row is not None
-    at, until = row[0], until_of(row[1])
+    at, until = row[0], until_from(json.loads(row[1]))
     if at is None:
         return until
     until = tiles.advanced(min(checked_clock(conn, f"state {spec.name!r}"), at + WIDTHS[tiles.finest]), until)

@@ -14,11 +14,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from tidegauge.state_backends import Snapshot, StateSpec
-from tidegauge.state_backends.errors import TilesGoneError
 from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
-from tidegauge.state_backends.spec.tiles import GONE, WIDTHS, Tiles, Until
+from tidegauge.state_backends.spec.tiles import WIDTHS, Tiles, Until, check_kept, until_from
 from tidegauge.webapp.api.groups import most_folded
 from tidegauge.webapp.catalog.models import State
 from tidegauge.webapp.catalog.queries import PipelineStatus
@@ -119,15 +118,14 @@ def _of_tiles(state: str, tiles: Tiles, newest: datetime, span: timedelta) -> Wi
     in_use = tiles_in_use(state)
     until = tiles.start(newest, in_use) + WIDTHS[tiles.in_use(newest, in_use)]
     since = tiles.start(until - span, in_use)
-    if GONE in in_use and since < in_use[GONE]:
-        raise TilesGoneError(state, since, in_use[GONE])
+    check_kept(state, since, in_use)
     return Window(tiles.column, since, until, tiles.in_use(since, in_use))
 
 
 def tiles_in_use(state: str) -> Until:
     """Return which tiles are in use when. A caller that reads rows afterwards compares it again: it may advance."""
     stored: dict[str, str] = State.objects.values_list("tiles_until", flat=True).get(name=state)
-    return {name: datetime.fromisoformat(at) for name, at in stored.items()}
+    return until_from(stored)
 
 
 def compared_table(reader: Reader, question: Question, prefix: Key, both: Sides) -> Table:
