@@ -1,6 +1,6 @@
 """A network between two processes of this machine: a relay that hands each byte on a fixed time after it arrived.
 
-It stands in for `tc netem`, which needs root and a module of the kernel. It runs as a process of its own, because its
+It stands in for `tc netem`, which needs root and a kernel module. It runs as a process of its own, because its
 threads would compete with those that are measured.
 """
 

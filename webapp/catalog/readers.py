@@ -180,7 +180,7 @@ def checked_reader(name: str) -> tuple[Reader, tuple[Any, ...] | None] | None:
     if held is None or age >= CHECK_SECONDS:
         return None
     if age >= CHECK_AHEAD_SECONDS and place not in _checked_ahead:
-        _checked_ahead.add(place)  # the caller goes on in a thread, which checks it
+        _checked_ahead.add(place)  # this request moves to a thread, which checks the reader
         return None
     return held.reader, held.version
 

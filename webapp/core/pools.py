@@ -30,7 +30,7 @@ STATUS_THREADS = 2
 SEARCHED = frozenset({"search", "order_by", "where", "by"})
 SEARCH_CURSOR = "search."
 # Calls that take such parameters in their body, which has not been read when the pool is chosen.
-SEARCHED_BY_POST = ("/entries", "/groups")
+SEARCHED_BY_POST = ("/entries", "/groups", "/windows")
 # The same for a state's pages in the dashboard.
 SEARCHED_ON_PAGES = frozenset({"q", "order", "where", "group"})
 # The data of a state's charts by time: it always folds a range of rows.

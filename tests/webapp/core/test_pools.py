@@ -204,6 +204,7 @@ def test_there_is_contention_for_a_while_after_another_caller_asked(monkeypatch)
         (environ("/api/v1/states/s/entries", "cursor=WyJzIl0.x"), "lookups"),
         (environ("/api/v1/states/s/entries", method="POST"), "searches"),
         (environ("/api/v1/states/s/groups", method="POST"), "searches"),
+        (environ("/api/v1/states/s/windows", method="POST"), "searches"),
         (environ("/api/v1/states/s/export"), "exports"),
         (environ("/api/v1/states/s/export", "format=arrow&where=n>1"), "exports"),
         (environ("/states/s/"), "pages"),

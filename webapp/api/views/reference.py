@@ -95,11 +95,11 @@ class DocsView(AllowedMethods):
     def get(self, request: Request, operation_id: str = "") -> HttpResponse:
         url = request.build_absolute_uri("/").rstrip("/")
         with BUILDING:
-            operation = _arranged(variant(), url).operation(operation_id)
+            arranged = _arranged(variant(), url)
+            operation = arranged.operation(operation_id)
             if operation_id and operation is None:
                 raise Http404
             body = "" if request.user.is_authenticated else _for_strangers(variant(), url, operation_id)
-            arranged = _arranged(variant(), url)
         if request.user.is_authenticated:
             own = OwnValues.of(of_request(request), request.query_params.get("state", ""))
             body = _rendered_page(arranged, operation_id, own)

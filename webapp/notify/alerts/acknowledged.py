@@ -61,8 +61,7 @@ def end_silence(silence: Silence, by: User) -> None:
     """Send messages again from now on."""
     with transaction.atomic():
         Silence.objects.filter(pk=silence.pk, until__gt=timezone.now()).update(until=timezone.now())
-        about = f"pipeline {silence.pipeline}" if silence.pipeline else "all pipelines"
-        record("alert.unsilence", about, by=by.get_username())
+        record("alert.unsilence", silence.about, by=by.get_username())
 
 
 def _holds(made: Acknowledgement, pipeline: PipelineStatus) -> bool:

@@ -173,3 +173,8 @@ class Silence(models.Model):
 
     def __str__(self):
         return f"of {self.pipeline or 'all pipelines'} until {self.until:%Y-%m-%d %H:%M %Z}"
+
+    @property
+    def about(self) -> str:
+        """What it is about, as the audit log names it."""
+        return f"pipeline {self.pipeline}" if self.pipeline else "all pipelines"

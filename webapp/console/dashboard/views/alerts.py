@@ -81,8 +81,7 @@ def add_silence(request: HttpRequest) -> HttpResponse:
         return redirect("dashboard:alerts")
     form.instance.created_by = request.user
     made = form.save()
-    about = f"pipeline {made.pipeline}" if made.pipeline else "all pipelines"
-    record("alert.silence", about, by=request.user.get_username(), until=made.until.isoformat())
+    record("alert.silence", made.about, by=request.user.get_username(), until=made.until.isoformat())
     messages.success(request, f"No messages about {made.pipeline or 'any pipeline'} until then.")
     return redirect("dashboard:alerts")
 
