@@ -46,7 +46,7 @@ def port():
     Responses.bodies.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Responses)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server.server_address[1]
     server.shutdown()

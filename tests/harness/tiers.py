@@ -8,6 +8,7 @@ With pytest-xdist a file stays in one process, and so do all tests that share an
 one Spark session, one web server, one browser and one wheel.
 """
 
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -53,8 +54,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.tier:
         wanted = config.option.tier == "quick"
-        config.hook.pytest_deselected(items=[item for item in items if is_quick(item) != wanted])
-        items[:] = [item for item in items if is_quick(item) == wanted]
+        taken: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        for item in items:
+            taken[is_quick(item) == wanted].append(item)
+        config.hook.pytest_deselected(items=taken[False])
+        items[:] = taken[True]
     if config.option.reversed:
         files = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
         items[:] = [item for tests in reversed(files) for item in tests]
@@ -64,6 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: process(item) not in EXPENSIVE.values())
 
 
+@cache
 def is_in_rest_folder(path: Path, root: Path) -> bool:
     return any(path.is_relative_to(root / folder) for folder in REST_FOLDERS)
 

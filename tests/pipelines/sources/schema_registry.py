@@ -71,7 +71,7 @@ def running_registry(secret: str = "") -> Iterator[SchemaRegistry]:
             pass
 
     server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     registry.url = f"http://{LOOPBACK}:{server.server_port}"
     try:

@@ -53,7 +53,7 @@ class EmptyPage(BaseHTTPRequestHandler):
 @contextmanager
 def empty_pages() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), EmptyPage)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()

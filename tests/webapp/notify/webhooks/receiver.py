@@ -80,7 +80,7 @@ def receiver(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     found.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield found
