@@ -209,6 +209,7 @@ class TestArithmetic:
 
     @given(DOUBLES, DOUBLES)
     @example(float("inf"), float("-inf"))
+    @example(-0.0, -0.0)
     def test_doubles_add_to_the_last_bit(self, lua, one, other):
         total = one + other
         if abs(total) == float("inf") and float("inf") not in (abs(one), abs(other)):

@@ -77,6 +77,8 @@ local function add_double(a, b)
     return "nan"
   elseif math.abs(sum) == math.huge and math.abs(x) < math.huge and math.abs(y) < math.huge then
     overflow = a .. " + " .. b .. " is out of the range of double precision"
+  elseif sum == 0 then
+    return 1 / sum < 0 and "-0" or "0" -- Redis writes 0 for both
   end
   return sum -- Redis writes it with 17 digits, which is exact
 end

@@ -2,6 +2,7 @@
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required, permission_required
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
@@ -80,8 +81,9 @@ def add_silence(request: HttpRequest) -> HttpResponse:
         messages.error(request, f"Nothing was silenced: {sentence('; '.join(faults))}")
         return redirect("dashboard:alerts")
     form.instance.created_by = request.user
-    made = form.save()
-    record("alert.silence", made.about, by=request.user.get_username(), until=made.until.isoformat())
+    with transaction.atomic():
+        made = form.save()
+        record("alert.silence", made.about, by=request.user.get_username(), until=made.until.isoformat())
     messages.success(request, f"No messages about {made.pipeline or 'any pipeline'} until then.")
     return redirect("dashboard:alerts")
 
