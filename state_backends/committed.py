@@ -51,7 +51,7 @@ TTL, NOW, THEN = sql.SQL("s.ttl"), sql.SQL("now()"), sql.SQL("p.committed_time")
 # The batch that an answer belongs to: txid, attempt, batch time, and the epoch, because txids repeat in other epochs.
 COMMITTED_BATCH: LiteralString = "p.committed_txid, p.committed_attempt, p.committed_time, p.epoch"
 
-RESULTS = sql.SQL("f.results::text")
+RESULTS = sql.SQL("f.results")
 
 NOTHING = sql.SQL("")
 

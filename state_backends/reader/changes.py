@@ -16,7 +16,7 @@ from psycopg import sql
 from tidegauge.state_backends.committed import NOW, STATE_AND_LEDGER, live_sql
 from tidegauge.state_backends.errors import UnknownStateError
 from tidegauge.state_backends.reader.bounds import check_measures
-from tidegauge.state_backends.reader.json_sql import json_key, json_value
+from tidegauge.state_backends.reader.json_sql import json_array, json_key, json_object, json_value
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
 from tidegauge.state_backends.spec.table import StateTable, columns, commas
@@ -63,7 +63,7 @@ CROSS JOIN LATERAL (
 """
 
 ENTRIES = """
-SELECT r.txid, max(r.number) AS number, json_agg(r.change ORDER BY r.number)::text AS changes FROM (
+SELECT r.txid, max(r.number) AS number, {changes} AS changes FROM (
     SELECT c.txid, row_number() OVER (PARTITION BY c.txid ORDER BY {key}) AS number, {change} AS change
     FROM {log} c, visible v
     WHERE c.txid > %(after)s AND c.txid <= %(last)s AND c.txid <= v.txid
@@ -216,8 +216,18 @@ def _statement(table: StateTable, measures: Sequence[str], where: sql.Composable
 
 def _entries(table: StateTable, measures: Sequence[str], where: sql.Composable) -> sql.Composed:
     live = live_sql("c", sql.SQL("v.ttl"), NOW)
-    change = sql.SQL(
-        "json_build_object('key', {key}, 'status', CASE WHEN {live} THEN 'found' ELSE 'removed' END, "
-        "'value', CASE WHEN {live} THEN {value} END)"
-    ).format(key=json_key(table.spec, "c"), live=live, value=json_value(table.spec, "c", measures))
-    return sql.SQL(ENTRIES).format(key=columns(table.key, "c"), change=change, log=table.changelog, where=where)
+    value = json_value(table.spec, "c", measures)
+    change = json_object(
+        {
+            "key": json_key(table.spec, "c"),
+            "status": sql.SQL("""CASE WHEN {} THEN '"found"' ELSE '"removed"' END""").format(live),
+            "value": sql.SQL("CASE WHEN {} THEN {} ELSE 'null' END").format(live, value),
+        }
+    )
+    return sql.SQL(ENTRIES).format(
+        changes=json_array(sql.SQL("r.change"), "r.number"),
+        key=columns(table.key, "c"),
+        change=change,
+        log=table.changelog,
+        where=where,
+    )

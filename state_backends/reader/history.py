@@ -8,8 +8,8 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from tidegauge.state_backends.committed import answer_now, ledger_sql
-from tidegauge.state_backends.reader.json_sql import json_value
+from tidegauge.state_backends.committed import RESULTS, answer_now, ledger_sql
+from tidegauge.state_backends.reader.json_sql import json_array, json_object, json_part, json_value
 from tidegauge.state_backends.spec.table import StateTable, columns, commas, previous
 
 # Every batch is on record, and none after {txid} had a second attempt: a revert may have removed a previous version.
@@ -33,15 +33,15 @@ def history_sql(table: StateTable, measures: Sequence[str], *, before: bool) -> 
     `before`; the number of versions; the state's name.
     """
     results = sql.SQL(
-        "SELECT coalesce(json_agg({version} ORDER BY v.txid DESC), '[]') AS results, "
+        "SELECT {versions_shown} AS results, "
         "count(*) AS shown FROM (SELECT u.* FROM {versions} u WHERE {before} ORDER BY u.txid DESC LIMIT %s) v"
     ).format(
-        version=_json_version(table, measures),
+        versions_shown=json_array(_json_version(table, measures), "v.txid DESC"),
         versions=_logged(table) if table.spec.changelog else _carried(table),
         before=sql.SQL("u.txid < %s" if before else "true"),
     )
     complete = sql.SQL("s.oldest_txid = 0") if table.spec.changelog else _never_another(table)
-    return answer_now(results, sql.SQL("f.results::text, f.shown, {}").format(complete))
+    return answer_now(results, sql.SQL("f.results, f.shown, {}").format(complete))
 
 
 def series_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
@@ -53,18 +53,18 @@ def series_sql(table: StateTable, measures: Sequence[str]) -> sql.Composed:
     newest_before = "SELECT o.txid FROM u o WHERE o.updated_at < r.since ORDER BY o.txid DESC LIMIT 1"
     results = sql.SQL(
         "WITH u AS NOT MATERIALIZED (SELECT * FROM {versions} each) "
-        "SELECT coalesce(json_agg({version} ORDER BY v.updated_at), '[]') AS results "
+        "SELECT {versions_shown} AS results "
         "FROM (SELECT DISTINCT ON ({step}) u.* "
         "FROM u, (SELECT %s::timestamptz AS since, %s::float8 AS seconds, %s::timestamptz AS until) r "
         "WHERE {onward} AND u.updated_at < r.until ORDER BY {step}, u.txid DESC) v"
     ).format(
-        version=_json_version(table, measures),
+        versions_shown=json_array(_json_version(table, measures), "v.updated_at"),
         versions=_logged(table) if table.spec.changelog else _carried(table),
         # A range of txids, so that the index skips older versions.
         onward=sql.SQL(f"u.txid >= coalesce(({newest_before}), 0)" if table.keeps_txid else "true"),
         step=STEP,
     )
-    return answer_now(results, sql.SQL("f.results::text"))
+    return answer_now(results, RESULTS)
 
 
 def key_repeats(table: StateTable) -> int:
@@ -78,10 +78,15 @@ def series_key_repeats(table: StateTable) -> int:
 
 
 def _json_version(table: StateTable, measures: Sequence[str]) -> sql.Composed:
-    return sql.SQL(
-        "json_build_object('txid', v.txid, 'at', v.updated_at, "
-        "'status', CASE WHEN v.removed THEN 'removed' ELSE 'found' END, 'value', CASE WHEN NOT v.removed THEN {} END)"
-    ).format(json_value(table.spec, "v", measures))
+    value = sql.SQL("CASE WHEN NOT v.removed THEN {} ELSE 'null' END").format(json_value(table.spec, "v", measures))
+    return json_object(
+        {
+            "txid": json_part(sql.SQL("v.txid"), "bigint"),
+            "at": json_part(sql.SQL("v.updated_at"), "timestamptz"),
+            "status": sql.SQL("""CASE WHEN v.removed THEN '"removed"' ELSE '"found"' END"""),
+            "value": value,
+        }
+    )
 
 
 def _logged(table: StateTable) -> sql.Composed:

@@ -24,7 +24,7 @@ AnyGuarantee = TypeVar("AnyGuarantee", bound=str)
 # PostgreSQL's b-tree refuses entries over 2,704 bytes. The difference leaves room for other columns and headers.
 MAX_KEY_BYTES = 2048
 
-# PostgreSQL's limits: 32 columns per index; 100 arguments of json_build_object, which takes two per measure.
+# PostgreSQL's limit of columns per index. States with more measures have not been tried.
 MAX_KEY_COLUMNS, MAX_MEASURES = 32, 50
 
 # PostgreSQL's limits of a table: 1,600 columns, and 8,160 bytes per row with its header, because it must fit on a page.

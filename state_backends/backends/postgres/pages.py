@@ -28,7 +28,7 @@ from tidegauge.state_backends.committed import (
 )
 from tidegauge.state_backends.reader.bounds import MOST_SCANNED, KeyRange, Place, comparable
 from tidegauge.state_backends.reader.filters import Filter, Where, where_parameters, where_sql
-from tidegauge.state_backends.reader.json_sql import json_key, json_value
+from tidegauge.state_backends.reader.json_sql import json_array, json_key, json_object, json_part, json_value
 from tidegauge.state_backends.spec.table import StateTable, columns, commas
 from tidegauge.state_backends.spec.types import type_of
 
@@ -42,7 +42,7 @@ MEETS, NUMBER = sql.Identifier("meets the conditions"), sql.Identifier("number o
 
 # What an answer shows of a page: the entries, how many rows the page has ended with, where, and whether it ended as it
 # has looked at so many rows.
-SHOWN = sql.SQL("f.results::text, f.shown, f.after::text, f.is_cut")
+SHOWN = sql.SQL("f.results, f.shown, f.after::text, f.is_cut")
 
 
 class Shape(NamedTuple):
@@ -136,22 +136,37 @@ def search_parameters(table: StateTable, bounds: KeyRange) -> list[Any]:
 
 
 def _results(table: StateTable, shape: Shape) -> sql.Composed:
-    key = json_key(table.spec, "r")
-    place = key if shape.order_by is None else sql.SQL("json_build_array(to_json(r.{}) #>> '{{}}', {})").format(BY, key)
     cut = sql.SQL("coalesce(bool_or(r.{} >= %s), false)").format(NUMBER) if shape.is_bounded else FALSE
+    entry = json_object(
+        {
+            "key": json_key(table.spec, "r"),
+            "value": json_value(table.spec, "r", shape.measures),
+            "txid": json_part(sql.SQL("r.txid"), "bigint"),
+            "updated_at": json_part(sql.SQL("r.updated_at"), "timestamptz"),
+        }
+    )
     return sql.SQL(
-        "SELECT coalesce(json_agg(json_build_object('key', {key}, 'value', {value}, "
-        "'txid', r.txid, 'updated_at', r.updated_at)) {only}, '[]') AS results, count(*) AS shown, "
-        "json_agg({place}) -> -1 AS after, {cut} AS is_cut, {last} FROM ({page}) r"
+        "SELECT {entries} AS results, count(*) AS shown, "
+        "CASE WHEN count(*) > 0 THEN {place} END AS after, {cut} AS is_cut, {last} FROM ({page}) r"
     ).format(
-        key=key,
-        value=json_value(table.spec, "r", shape.measures),
-        only=_entries_only(shape),
-        place=place,
+        entries=json_array(entry, only=_entries_only(shape)),
+        place=_place(table, shape),
         cut=cut,
         last=_oldest_or_reach(table, shape),
         page=_bounded_page(table, shape) if shape.is_bounded else _page(table, shape),
     )
+
+
+def _place(table: StateTable, shape: Shape) -> sql.Composed:
+    """Return the place after the last row `r`, as JSON, which is written for that row alone."""
+    key = sql.SQL("json_build_array({})").format(commas(_of_last_row(sql.Identifier(name)) for name in table.spec.key))
+    if shape.order_by is None:
+        return key
+    return sql.SQL("json_build_array(to_json({}) #>> '{{}}', {})").format(_of_last_row(BY), key)
+
+
+def _of_last_row(column: sql.Identifier) -> sql.Composed:
+    return sql.SQL("(array_agg(r.{}))[count(*)::int]").format(column)
 
 
 def _entries_only(shape: Shape) -> sql.Composable:

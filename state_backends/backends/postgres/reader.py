@@ -60,7 +60,7 @@ from tidegauge.state_backends.reader.bounds import (
 from tidegauge.state_backends.reader.filters import where_parameters
 from tidegauge.state_backends.reader.groups import Grouping, too_many_to_group
 from tidegauge.state_backends.reader.history import history_sql, key_repeats, series_key_repeats, series_sql
-from tidegauge.state_backends.reader.json_sql import json_key, json_value
+from tidegauge.state_backends.reader.json_sql import json_array, json_key, json_object, json_value
 from tidegauge.state_backends.reader.query import RangeQuery
 from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Export, Reader, Snapshot, columns_of, expiry
 from tidegauge.state_backends.reader.windows import Windows, WindowsQuery, too_many_tiles
@@ -306,10 +306,13 @@ class StateReader(Reader):
         return answer_then(self._table, results)
 
     def _answers_sql(self, measures: Sequence[str]) -> sql.Composed:
-        return sql.SQL(
-            "coalesce(json_agg(json_build_object('key', {key}, 'status', r.status, "
-            "'value', CASE WHEN r.status = 'found' THEN {value} END) ORDER BY k.ordinality), '[]')"
-        ).format(key=json_key(self.spec, "k"), value=json_value(self.spec, "v", measures))
+        value = sql.SQL("CASE WHEN r.status = 'found' THEN {} ELSE 'null' END")
+        result = {
+            "key": json_key(self.spec, "k"),
+            "status": sql.SQL("""'"' || r.status || '"'"""),
+            "value": value.format(json_value(self.spec, "v", measures)),
+        }
+        return json_array(json_object(result), "k.ordinality")
 
 
 def _found(row: Sequence[Any]) -> Snapshot:
