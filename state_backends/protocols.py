@@ -90,9 +90,10 @@ class Aggregator(Protocol):
     dead letters; `totals`, the suffixes whose partial is null or infinite where the batch's own total is out of range;
     `signed_partial(sign)`, which is `partial` over rows that are taken away where the Spark SQL `sign` is below 0, and
     raises SpecError where that is not exact; `removes_at_zero`, whether a key is removed where its value is 0;
-    `is_choice`, whether its result is one of the values, and so never out of range; and `are_alike(left, right)`,
-    whether two stored values, suffix to value, may be of the same events, where the order in which batches were folded
-    shows in them.
+    `is_choice`, whether its result is one of the values, and so never out of range; `fold_all(values)`, which folds
+    one or more values at once where that costs less than pair by pair; and `are_alike(left, right)`, whether two
+    stored values, suffix to value, may be of the same events, where the order in which batches were folded shows in
+    them.
     """
 
     name: ClassVar[str]

@@ -6,7 +6,7 @@ SQL can neither fold nor read a sketch, so the answer for readers is computed at
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, LiteralString, NamedTuple
 
 from tidegauge.state_backends.aggregators.column import as_json, cast, stored_type, whole_number
@@ -80,7 +80,8 @@ class Sketch(ABC):
     def arguments(self) -> dict[str, Any]: ...
 
     @abstractmethod
-    def _join(self, left: bytes, right: bytes) -> bytes: ...
+    def _join(self, *sketches: bytes) -> bytes:
+        """Join two or more sketches."""
 
     @abstractmethod
     def _answer(self, sketch: bytes) -> Any: ...
@@ -99,8 +100,12 @@ class Sketch(ABC):
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
         """Join two sketches, either of which may be missing. Raises SpecMismatchError if a tag differs."""
-        sketches = [sketch for sketch in (self._sketch(stored), self._sketch(partial)) if sketch is not None]
-        return self._stored(self._join(*sketches) if len(sketches) == 2 else sketches[0] if sketches else None)
+        return self.fold_all((stored, partial))
+
+    def fold_all(self, values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Join sketches as `fold` does pair by pair, but read each of them and write the joined one only once."""
+        sketches = [sketch for sketch in map(self._sketch, values) if sketch is not None]
+        return self._stored(self._join(*sketches) if len(sketches) > 1 else sketches[0] if sketches else None)
 
     def finish(self, stored: Mapping[str, Any]) -> Any:
         return stored[""]
@@ -191,10 +196,10 @@ class DistinctCount(_Distinct):
     def _most_exact(self) -> int:
         return int(2**self.lg_k // 16)
 
-    def _join(self, left: bytes, right: bytes) -> bytes:
+    def _join(self, *sketches: bytes) -> bytes:
         union = ds.hll_union(self.lg_k)
-        union.update(ds.hll_sketch.deserialize(left))
-        union.update(ds.hll_sketch.deserialize(right))
+        for sketch in sketches:
+            union.update(ds.hll_sketch.deserialize(sketch))
         # HLL_8, because Spark's functions write and expect registers of one byte.
         return bytes(union.get_result(ds.tgt_hll_type.HLL_8).serialize_compact())
 
@@ -247,10 +252,10 @@ class DistinctSet(_Distinct):
             _theta_bytes(ds.theta_a_not_b().compute(_theta(self._sketch(left)), _theta(self._sketch(right))))
         )
 
-    def _join(self, left: bytes, right: bytes) -> bytes:
+    def _join(self, *sketches: bytes) -> bytes:
         union = ds.theta_union(self.lg_k)
-        union.update(_theta(left))
-        union.update(_theta(right))
+        for sketch in sketches:
+            union.update(_theta(sketch))
         return _theta_bytes(union.get_result())
 
     def _answer(self, sketch: bytes) -> int:
@@ -314,11 +319,9 @@ class Quantiles(Sketch):
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "probabilities": self.probabilities, "k": self.k, "type": self.type}
 
-    def _join(self, left: bytes, right: bytes) -> bytes:
+    def _join(self, *sketches: bytes) -> bytes:
         numbers = FORMATS[self.type]
-        sketch = numbers.read(left)
-        sketch.merge(numbers.read(right))
-        return numbers.write(sketch)
+        return numbers.write(_merged(map(numbers.read, sketches)))
 
     def _answer(self, sketch: bytes) -> dict[str, Any] | None:
         numbers = FORMATS[self.type].read(sketch)
@@ -333,6 +336,13 @@ class Quantiles(Sketch):
         """Return what is exact in a sketch: how many numbers it has seen, the smallest and the largest."""
         numbers = FORMATS[self.type].read(sketch)
         return (0,) if numbers.is_empty() else (numbers.n, numbers.get_min_value(), numbers.get_max_value())
+
+
+def _merged(sketches: Iterator[Any]) -> Any:
+    joined = next(sketches)
+    for sketch in sketches:
+        joined.merge(sketch)
+    return joined
 
 
 def _quantile(sketch: Any, share: float) -> Any:
@@ -374,10 +384,8 @@ class TopK(Sketch):
     def arguments(self) -> dict[str, Any]:
         return {"column": self.column, "k": self.k, "max_items": self.max_items}
 
-    def _join(self, left: bytes, right: bytes) -> bytes:
-        sketch = ds.frequent_strings_sketch.deserialize(left)
-        sketch.merge(ds.frequent_strings_sketch.deserialize(right))
-        return bytes(sketch.serialize()) + NO_NULLS
+    def _join(self, *sketches: bytes) -> bytes:
+        return bytes(_merged(map(ds.frequent_strings_sketch.deserialize, sketches)).serialize()) + NO_NULLS
 
     def _answer(self, sketch: bytes) -> list[dict[str, Any]] | None:
         items = ds.frequent_strings_sketch.deserialize(sketch).get_frequent_items(

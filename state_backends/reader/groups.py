@@ -5,9 +5,11 @@ because SQL can fold neither a sketch nor a custom measure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from functools import reduce
+from typing import Any, NamedTuple, Self, cast
 
 from tidegauge.state_backends.errors import RangeTooLargeError, SpecError
+from tidegauge.state_backends.protocols import Aggregator
 from tidegauge.state_backends.reader.bounds import check_folds, check_measures, check_order
 from tidegauge.state_backends.reader.filters import rank
 from tidegauge.state_backends.reader.scanned import json_form
@@ -93,19 +95,27 @@ def fold_rows(
         measure: {suffix: stored_column(measure, suffix) for suffix in spec.measures[measure].columns}
         for measure in measures
     }
-    groups: dict[Any, tuple[int, Parts]] = {}
+    groups: dict[Any, list[Parts]] = {}
     for key, stored in rows:
         parts = {
             measure: {suffix: stored.get(name) for suffix, name in suffixes.items()}
             for measure, suffixes in columns.items()
         }
-        held = groups.get(key)
-        groups[key] = (1, parts) if held is None else (held[0] + 1, fold_parts(spec, held[1], parts))
-    return groups
+        groups.setdefault(key, []).append(parts)
+    return {key: (len(group), fold_parts(spec, group)) for key, group in groups.items()}
 
 
-def fold_parts(spec: StateSpec, left: Parts, right: Parts) -> Parts:
-    return {measure: spec.measures[measure].fold(left[measure], right[measure]) for measure in right}
+def fold_parts(spec: StateSpec, group: Sequence[Parts]) -> Parts:
+    """Return the stored parts of one or more rows, folded."""
+    return {measure: fold_all(spec.measures[measure], [parts[measure] for parts in group]) for measure in group[0]}
+
+
+def fold_all(aggregator: Aggregator, values: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return one or more stored values, folded."""
+    at_once = getattr(aggregator, "fold_all", None)
+    if len(values) == 1 or at_once is None:
+        return reduce(aggregator.fold, values)
+    return cast(Mapping[str, Any], at_once(values))
 
 
 def too_many_to_group(spec: StateSpec, most: int) -> RangeTooLargeError:

@@ -88,7 +88,7 @@ class WindowsQuery(NamedTuple):
             for start in starts:
                 if (number, start) in shares:
                     _, share = shares[number, start]
-                    total = share if total is None else fold_parts(spec, total, share)
+                    total = share if total is None else fold_parts(spec, [total, share])
                 values[start] = self._finished(spec, total)
             results.append({"key": key, "values": [values[window.since] for window in covered]})
         return json_form(results).encode()

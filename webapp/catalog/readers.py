@@ -55,8 +55,8 @@ class Planned:
     def __init__(self, conn: psycopg.Connection) -> None:
         self._conn = conn
 
-    def execute(self, query: Any, params: Any = None) -> psycopg.Cursor:
-        return psycopg.Cursor(self._conn).execute(query, params)
+    def execute(self, query: Any, params: Any = None, *, binary: bool = False) -> psycopg.Cursor:
+        return psycopg.Cursor(self._conn).execute(query, params, binary=binary)
 
 
 def connection() -> psycopg.Connection:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from functools import reduce
 from typing import Any
 
 from psycopg import sql
@@ -27,6 +26,7 @@ from tidegauge.state_backends.committed import (
     row_then,
 )
 from tidegauge.state_backends.protocols import Aggregator
+from tidegauge.state_backends.reader.groups import fold_all
 from tidegauge.state_backends.spec.state_spec import StateSpec, stored_column
 from tidegauge.state_backends.spec.table import StateTable, commas
 
@@ -129,8 +129,8 @@ def _combined(measure: str, aggregator: Aggregator, stored: Mapping[str, list[An
         loaded(stored[stored_column(measure, suffix)] or [], sql_type)
         for suffix, sql_type in aggregator.columns.items()
     ]
-    values = (dict(zip(suffixes, parts, strict=True)) for parts in zip(*arrays, strict=True))
-    return aggregator.finish(reduce(aggregator.fold, values))
+    values = [dict(zip(suffixes, parts, strict=True)) for parts in zip(*arrays, strict=True)]
+    return aggregator.finish(fold_all(aggregator, values))
 
 
 def loaded(array: list[Any], sql_type: str) -> list[Any]:

@@ -14,6 +14,7 @@ from tidegauge.state_backends import OpaqueMap, StateSpec
 from tidegauge.state_backends.aggregators import AGGREGATORS, DistinctCount, DistinctSet, Quantiles, TopK
 from tidegauge.state_backends.errors import SpecError, SpecMismatchError
 from tidegauge.state_backends.maps.updaters import Fold
+from tidegauge.state_backends.reader.groups import fold_all
 
 NOTHING = {"sketch": None, "type": None, "": None}
 NAN, INFINITY = math.nan, math.inf
@@ -93,6 +94,7 @@ def test_small_sketches_fold_exactly_in_any_order_and_grouping(case):
     for a, b, c in permutations(partials):
         assert aggregator.finish(fold(fold(a, b), c)) == answer
         assert aggregator.finish(fold(a, fold(b, c))) == answer
+        assert aggregator.finish(fold_all(aggregator, [a, NOTHING, b, c])) == answer
 
 
 @pytest.mark.parametrize("case", EXACT)
