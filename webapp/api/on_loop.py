@@ -95,7 +95,7 @@ async def look_up(
     lookup: Lookup, when: When, scope: KeyScope, known: Sequence[str], database: Database
 ) -> Answer | str:
     """Return what `lookups.look_up` does. Raises ForAThreadError, and what that does."""
-    reader, version = _reader(lookup.state, scope)
+    reader, version = await _reader(lookup.state, scope, database)
     keys = typed_keys(reader.spec, lookup.keys, scope)
     if lookup.combine or when.is_past or len(keys) > MOST_KEYS:
         raise ForAThreadError
@@ -112,17 +112,22 @@ async def look_up(
             raise ForAThreadError
 
 
-def spec_of(name: str, scope: KeyScope) -> StateSpec:
+async def spec_of(name: str, scope: KeyScope, database: Database) -> StateSpec:
     """Return what `one_key.spec_of` does. Raises ForAThreadError, OutsideError."""
-    spec = _reader(name, scope)[0].spec
+    spec = (await _reader(name, scope, database))[0].spec
     scope.prefix_of(spec)
     return spec
 
 
-def _reader(name: str, scope: KeyScope) -> tuple[Reader, tuple[Any, ...] | None]:
+async def _reader(name: str, scope: KeyScope, database: Database) -> tuple[Reader, tuple[Any, ...] | None]:
     scope.check_state(name)
-    found = readers.checked_reader(name)
-    if found is None or replicas.configured.all:
+    if replicas.configured.all:
+        raise ForAThreadError
+    found = readers.fresh_reader(name)
+    if found is None:
+        # Here and not in a thread, because that would take one lookup in some hundreds several times as long.
+        found = await run_on_loop(readers.checking(name), partial(_row, database))
+    if found is None:
         raise ForAThreadError
     return found
 
@@ -140,4 +145,8 @@ async def _get(spec: StateSpec, database: Database, step: LedgerRow | ShownRows)
         if len(step.keys) > MOST_SHOWN_KEYS:
             raise ForAThreadError
         return await database.shown_rows(spec, step)
+    return await _row(database, step)
+
+
+async def _row(database: Database, step: LedgerRow) -> Any:
     return await database.first_row(step.statement, step.parameters)

@@ -20,7 +20,7 @@ from django.db import connection as django_connection
 from tidegauge.state_backends import BACKENDS, BackendUnavailable, Catalog, StateSpec, session, state_reader
 from tidegauge.state_backends.committed import COMMITTED_BATCH, ledger_sql
 from tidegauge.state_backends.ledger import findings
-from tidegauge.state_backends.reader.reader import CommittedBatch, Reader
+from tidegauge.state_backends.reader.reader import CommittedBatch, LedgerRow, Reader, ReadSteps
 from tidegauge.state_backends.reader.refused import RefusedReader
 from tidegauge.state_backends.schema.feeding import Feeding, feeding
 from tidegauge.webapp.core import pooler
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 CHECK_SECONDS = 1.0
-# The first of several requests that come later than this checks the reader, while the others still use it.
+# On the event loop the first of several lookups that come later than this checks the reader, while the others use it.
 CHECK_AHEAD_SECONDS = 0.7
 
 # The server whose definition of a state a reader has: the primary, or a replica by its name.
@@ -40,7 +40,7 @@ PRIMARY = ""
 BACKEND_TIMEOUT_SECONDS = 5.0
 
 # Every change of a catalog row changes its xmin: a new definition or ttl, a reprocess, a finding.
-CATALOG = "SELECT xmin::text, created_at FROM tidegauge.state WHERE name = %s"
+CATALOG = b"SELECT xmin::text, created_at FROM tidegauge.state WHERE name = %s"
 
 BATCH = ledger_sql(COMMITTED_BATCH + ", s.xmin::text, s.created_at, now()").as_bytes()
 
@@ -172,16 +172,33 @@ def versioned_reader(conn: psycopg.Connection, name: str) -> tuple[Reader, tuple
     return held.reader.on(conn), held.version
 
 
-def checked_reader(name: str) -> tuple[Reader, tuple[Any, ...] | None] | None:
-    """Return what `versioned_reader` does for the primary if it asks no database for that, without a connection."""
+def fresh_reader(name: str) -> tuple[Reader, tuple[Any, ...] | None] | None:
+    """Return what `versioned_reader` does for the primary if it need not be checked, without a connection."""
     place = (PRIMARY, name)
     held = _cached.get(place)
-    age = CHECK_SECONDS if held is None else time.monotonic() - held.checked_at
-    if held is None or age >= CHECK_SECONDS:
+    if held is None:
         return None
-    if age >= CHECK_AHEAD_SECONDS and place not in _checked_ahead:
-        _checked_ahead.add(place)  # this request moves to a thread, which checks the reader
+    age = time.monotonic() - held.checked_at
+    is_fresh = age < CHECK_AHEAD_SECONDS or (age < CHECK_SECONDS and place in _checked_ahead)
+    return (held.reader, held.version) if is_fresh else None
+
+
+def checking(name: str) -> ReadSteps[tuple[Reader, tuple[Any, ...] | None] | None]:
+    """Check a cached reader for the event loop, and return what `versioned_reader` does for the primary.
+
+    None: the state has no reader, or another definition by now, which a thread has to read.
+    """
+    place, now = (PRIMARY, name), time.monotonic()
+    held = _cached.get(place)
+    if held is None:
         return None
+    _checked_ahead.add(place)  # until a check finds the definition unchanged, or has read the new one
+    version = yield LedgerRow(CATALOG, [name])
+    if version is None or version != held.version:
+        return None
+    if _cached.get(place) is held:
+        _cached[place] = replace(held, checked_at=now)
+        _checked_ahead.discard(place)
     return held.reader, held.version
 
 

@@ -226,8 +226,19 @@ def test_what_the_process_does_not_know_is_read_in_a_thread(requests, monkeypatc
     assert requests.on_loop() is None
 
 
+def test_a_reader_is_checked_on_the_loop(requests, monkeypatch):
+    monkeypatch.setattr(readers, "CHECK_AHEAD_SECONDS", 0)
+    checks, check = [], readers.checking
+    monkeypatch.setattr(readers, "checking", lambda name: checks.append(name) or check(name))
+
+    here = [requests.on_loop(), requests.on_loop(ONE_KEY, None)]
+
+    assert here == [requests.in_thread(), requests.in_thread(ONE_KEY, None)]
+    assert len(checks) >= 2
+
+
 def test_a_failure_on_the_loop_is_logged_and_left_to_a_thread(requests, monkeypatch, lines):
-    monkeypatch.setattr(readers, "checked_reader", lambda name: 1 / 0)
+    monkeypatch.setattr(readers, "fresh_reader", lambda name: 1 / 0)
 
     assert requests.on_loop() is None
     assert "ZeroDivisionError" in lines()[-1]["exception"]

@@ -119,7 +119,7 @@ class KeyView(LoopView, ApiView):
 
     async def on_loop(self, request: WSGIRequest, database: Database, name: str) -> HttpResponse:
         asked, scope = self._asked(request), key_scope(request)
-        lookup, when = self._lookup(name, asked, on_loop.spec_of(name, scope))
+        lookup, when = self._lookup(name, asked, await on_loop.spec_of(name, scope, database))
         return self._answered(request, name, await on_loop.look_up(lookup, when, scope, known_etags(request), database))
 
     def _asked(self, request: Request | WSGIRequest) -> dict[str, Any]:
