@@ -26,12 +26,17 @@ MAX_RECORD_BYTES = 2 * 1024 * 1024
 # The key of bytes that are not text in a record: {"base64": ".."}.
 BASE64 = "base64"
 
-# SQL of a reason's pattern: values, quoted text, numbers and times become `…`, so that one cause has one pattern.
-REASON_PATTERN = r"""
-regexp_replace(regexp_replace(regexp_replace(left(l.reason, 500),
-    ', got .*$', ', got …'), '(?<!\w)(''[^'']*''|"[^"]*")(?!\w)', '…', 'g'),
+# SQL of a reason's pattern: values, quoted text, numbers and times become `…`, so that one cause has one pattern. The
+# value at the end first, without the regular expressions, because most reasons differ in nothing else.
+REASON_HEAD = """
+CASE WHEN strpos(left(l.reason, 500), ', got ') > 0 THEN split_part(left(l.reason, 500), ', got ', 1) || ', got …'
+ELSE left(l.reason, 500) END
+"""
+PATTERN_OF_HEAD = r"""
+regexp_replace(regexp_replace(l.head, '(?<!\w)(''[^'']*''|"[^"]*")(?!\w)', '…', 'g'),
     '(?<!\w)[-+]?[0-9][0-9A-Fa-f.:+TZ-]*', '…', 'g')
 """
+REASON_PATTERN = f"(SELECT {PATTERN_OF_HEAD} FROM (SELECT {REASON_HEAD} AS head) l)"  # noqa: S608  fixed texts
 
 # SQL condition that a reason has the pattern %(pattern)s. The text before the first placeholder is compared too,
 # because that is cheap and spares most letters the regular expressions.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tidegauge.state_backends.dead_letters.letters import HAS_PATTERN, REASON_PATTERN
+from tidegauge.state_backends.dead_letters.letters import HAS_PATTERN, PATTERN_OF_HEAD, REASON_HEAD
 from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.webapp.catalog.queries import PipelineStatus, fetch, pipeline_names
 
@@ -171,7 +171,8 @@ SELECT {", ".join(f"l.{column}" for column in EXPORTED)} FROM tidegauge.dead_let
 WHERE {CHOSEN} ORDER BY l.txid DESC, l.id DESC LIMIT %(limit)s
 """  # noqa: S608  fixed texts
 
-# `patterns` reads each distinct reason once, so that a reason that many letters share is made a pattern only once.
+# Each distinct reason is read once, and so is what is left of it without the value at its end, because the regular
+# expressions of a pattern take most of the time.
 GROUPS = f"""
 WITH looked AS MATERIALIZED (
     SELECT l.id, l.state, l.reason, l.at, coalesce(l.replay_txid <= p.committed_txid, false) AS is_replayed,
@@ -179,8 +180,10 @@ WITH looked AS MATERIALIZED (
         l.state = '' AND l.record IS NOT NULL AND l.counted_by = '' AND l.replay_at IS NULL AS is_replayable
     FROM tidegauge.dead_letter l JOIN tidegauge.pipeline p ON p.name = l.pipeline
     WHERE {CHOSEN} ORDER BY l.txid DESC, l.id DESC LIMIT %(limit)s
+), heads AS MATERIALIZED (
+    SELECT l.reason, {REASON_HEAD} AS head FROM (SELECT DISTINCT reason FROM looked) l
 ), patterns AS MATERIALIZED (
-    SELECT l.reason, {REASON_PATTERN} AS pattern FROM (SELECT DISTINCT reason FROM looked) l
+    SELECT l.head, {PATTERN_OF_HEAD} AS pattern FROM (SELECT DISTINCT head FROM heads) l
 ), span AS (
     SELECT min(at) AS since, greatest(max(at), now()) AS until FROM looked
 ), steps AS (
@@ -189,7 +192,8 @@ WITH looked AS MATERIALIZED (
         count(*) FILTER (WHERE l.is_requested AND NOT l.is_replayed) AS waiting,
         least(floor(%(steps)s * coalesce(extract(epoch FROM l.at - s.since)
             / nullif(extract(epoch FROM s.until - s.since), 0), 1)), %(steps)s - 1)::int AS step
-    FROM looked l JOIN patterns r USING (reason) CROSS JOIN span s GROUP BY l.state, r.pattern, step
+    FROM looked l JOIN heads h USING (reason) JOIN patterns r USING (head) CROSS JOIN span s
+    GROUP BY l.state, r.pattern, step
 ), grouped AS (
     SELECT pattern, max(example) AS example, sum(letters)::bigint AS letters, min(first_at) AS first_at,
         max(last_at) AS last_at, sum(replayable)::bigint AS replayable, sum(waiting)::bigint AS waiting,
