@@ -49,19 +49,21 @@ STRANGERS, STRANGER_THREADS = "strangers", 3
 
 
 class Share(NamedTuple):
-    """What one caller may have of a pool. threads: at once. rest: how many times longer one rests than it computed.
+    """What one caller may have of a pool. threads: at once. rest: how many times longer one rests than its job cost.
 
-    A thread that computes makes lookups wait, because they need the same interpreter.
+    A job costs the time for which it computed, because lookups need the same interpreter, and of the time for which it
+    waited up to `most_waited` seconds, because the database computes meanwhile, and lookups need that as well.
     """
 
     threads: int
     rest: float = 0.0
+    most_waited: float = 0.0
 
 
 # Strangers together compute for a quarter of the time, whatever they are called.
 OF_STRANGERS = Share(STRANGER_THREADS, rest=4.0 * STRANGER_THREADS - 1)
-# A caller, for half of the time while another one asks.
-CONTENDED = Share(1, rest=1.0)
+# A caller, for half of the time while another one asks. A statement that takes longer often waits for a lock.
+CONTENDED = Share(1, rest=1.0, most_waited=0.25)
 
 Job = tuple[str, Callable[[], Any], "asyncio.Future[Any]"]  # whose it is, what to do, and what waits for it
 
@@ -97,20 +99,28 @@ class Pool:
     def _work(self) -> None:
         while True:
             client, job, done = self._given.get()
-            began = time.thread_time()
+            began, computed_before = time.monotonic(), time.thread_time()
             try:
                 result, error = job(), None
             except BaseException as raised:
                 result, error = None, raised
-            computed = time.thread_time() - began
+            computed = time.thread_time() - computed_before
+            waited = time.monotonic() - began - computed
             with suppress(RuntimeError):  # the loop is closed, because the process ends
-                done.get_loop().call_soon_threadsafe(self._finish, client, done, result, error, computed)
+                done.get_loop().call_soon_threadsafe(self._finish, client, done, result, error, computed, waited)
             del client, job, done, result, error
 
     def _finish(
-        self, client: str, done: asyncio.Future[Any], result: Any, error: BaseException | None, computed: float
+        self,
+        client: str,
+        done: asyncio.Future[Any],
+        result: Any,
+        error: BaseException | None,
+        computed: float,
+        waited: float,
     ) -> None:
-        if rest := computed * self._share().rest:
+        share = self._share()
+        if rest := (computed + min(waited, share.most_waited)) * share.rest:
             done.get_loop().call_later(rest, self._turns.end, client)
         else:
             self._turns.end(client)

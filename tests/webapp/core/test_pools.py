@@ -110,6 +110,18 @@ def test_threads_that_have_to_rest_do_so_after_a_job():
     assert asyncio.run(run()) >= 8 * 0.02 + 0.02
 
 
+def test_a_thread_rests_for_what_its_job_has_waited_as_well_but_not_for_long():
+    async def run(most_waited: float) -> float:
+        pool, began = Pool("lookups", 1, lambda: Share(1, rest=4.0, most_waited=most_waited)), time.monotonic()
+        for _ in range(2):
+            await pool.run(partial(time.sleep, 0.1), "a")
+        return time.monotonic() - began
+
+    assert asyncio.run(run(0.0)) < 0.4
+    assert 0.2 + 4 * 0.05 <= asyncio.run(run(0.05)) < 0.6
+    assert asyncio.run(run(1.0)) >= 0.2 + 4 * 0.1
+
+
 def test_a_job_that_fails_rests_as_well():
     def fail() -> None:
         compute(0.02)
