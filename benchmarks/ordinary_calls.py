@@ -32,10 +32,13 @@ def fill(conn: psycopg.Connection) -> None:
     conn.execute(
         "INSERT INTO tidegauge.batch "
         "(pipeline, txid, attempt, batch_id, fence, batch_time, started_at, committed_at, rows_in) "
-        "SELECT 'bench', -g, 1, -g, 1, past, past, past + interval '1 second', 20 "
-        "FROM generate_series(1, %s) g, LATERAL (SELECT now() - g * interval '10 s') AS before (past)",
-        [BATCHES],
+        "SELECT 'bench', g, 1, g, 1, past, past, past + interval '1 second', 20 "
+        "FROM generate_series(2, %(last)s) g, LATERAL (SELECT now() - (%(last)s - g) * interval '10 s') AS b (past)",
+        {"last": BATCHES},
     )
+    # The first batch, which has the rows of all states, is the oldest one.
+    conn.execute("UPDATE tidegauge.batch SET committed_at = committed_at - interval '1 day' WHERE txid = 1")
+    conn.execute("UPDATE tidegauge.pipeline SET committed_txid = %s", [BATCHES])
     conn.execute(
         "INSERT INTO tidegauge.dead_letter (pipeline, txid, source, line_number, line, reason) "
         "SELECT 'bench', 1, 'file ' || g, 1, repeat('x', 200), 'field ' || g %% 40 || ': expected a number, got ' || g "
