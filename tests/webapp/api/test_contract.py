@@ -28,6 +28,20 @@ SEED = int(os.environ.get("FUZZ_SEED", "1"))
 # A key of each state, as the parameter of an address that names one. Both states with keys have a column `origin`.
 STATES = {"flights_by_carrier": '["JFK", "AA"]', "flights_by_hour": '["2013-01-01T05:00:00Z"]', "totals": "[]"}
 
+# Calls that get nothing but refusals here, and why.
+REFUSED = {
+    # Their parameters are in the documents of the saved queries, which have a test of their own below.
+    "GET /api/v1/saved-queries/{name}",
+    "GET /api/v1/saved-queries/{name}/versions/{version}",
+    # There is no run that can be stopped, and no dead letter that can be replayed; no state expires or has tiles.
+    "DELETE /api/v1/maintenance/{run_id}",
+    "POST /api/v1/pipelines/{name}/dead-letters/replay",
+    "POST /api/v1/states/{name}/expiry",
+    "POST /api/v1/states/{name}/windows",
+    # The columns to group by are those of the state, and only parameters can be given here, not members of bodies.
+    "POST /api/v1/states/{name}/groups",
+}
+
 CHECKS = {
     # Valid keys, cursors and measures depend on the state: a request that is valid by the schema may get a 400.
     "positive_data_acceptance": {"enabled": False},
@@ -123,9 +137,11 @@ def fuzz(
         found += failures(event)
         if isinstance(event, events.ScenarioFinished):
             asked = event.recorder.interactions.values()
-            answered = {interaction.response.status_code for interaction in asked if interaction.response}
-            seen |= answered
-            if any(200 <= status < 400 for status in answered):
+            answered = [(each.request.method, each.response.status_code) for each in asked if each.response]
+            seen |= {status for _, status in answered}
+            # Requests with other methods are planned as well, and OPTIONS is a 204 everywhere.
+            own, _, _ = event.recorder.label.partition(" ")
+            if any(method == own and 200 <= status < 400 for method, status in answered):
                 reached.add(event.recorder.label)
             if event.phase.name == "FUZZING" and asked:
                 fuzzed.add(event.recorder.label)
@@ -147,7 +163,8 @@ def test_a_fuzzer_finds_nothing_and_reaches_every_call(address, queries):
     }
 
     first, *rest = STATES
-    refused = fuzz(document, token, {200, 201, 202, 400, 401, 404}, names=others | of_state(first))
+    all_refused = fuzz(document, token, {200, 201, 202, 400, 401, 404}, names=others | of_state(first))
+    refused = {label for label in all_refused if "/states/" in label}
     # What is planned from the document is much the same for each state, and takes long.
     for state in rest:
         refused &= fuzz(
@@ -159,7 +176,7 @@ def test_a_fuzzer_finds_nothing_and_reaches_every_call(address, queries):
             names=of_state(state),
             only="/api/v1/states/",
         )
-    assert refused == set()
+    assert refused | {label for label in all_refused if "/states/" not in label} <= REFUSED
 
 
 def of_state(name: str) -> dict[str, object]:
