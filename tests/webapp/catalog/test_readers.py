@@ -72,6 +72,21 @@ def test_a_check_on_the_loop_leaves_a_changed_spec_to_a_thread(filled, connectio
     assert list(readers.fresh_reader("totals")[0].spec.measures) == ["flights", "late"]
 
 
+def test_a_check_on_the_loop_that_ends_late_does_not_bring_an_older_spec_back(filled, connection, monkeypatch):
+    readers.versioned_reader(connection, "totals")
+    later = time.monotonic() + readers.CHECK_AHEAD_SECONDS + 0.01
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    check, asked = asked_on_loop("totals")
+    row = connection.execute(asked.statement, asked.parameters).fetchone()
+    extend(connection)
+    assert measures(connection) == ["flights", "late"]
+
+    with pytest.raises(StopIteration):
+        check.send(row)
+
+    assert list(readers.fresh_reader("totals")[0].spec.measures) == ["flights", "late"]
+
+
 def test_a_check_on_the_loop_that_gets_no_answer_is_repeated_when_the_moment_is_over(filled, connection, monkeypatch):
     readers.versioned_reader(connection, "totals")
     now = time.monotonic()
