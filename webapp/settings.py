@@ -35,6 +35,7 @@ INSTALLED_APPS = [
     "tidegauge.webapp.maintenance",
     "tidegauge.webapp.api.saved_queries",
     "tidegauge.webapp.console.saved_views",
+    "tidegauge.webapp.console.boards",
     "tidegauge.webapp.notify.webhooks",
     "tidegauge.webapp.notify.alerts",
     "tidegauge.webapp.accounts",

@@ -16,7 +16,7 @@ from typing import TypeVar
 import psycopg
 
 from tidegauge.state_backends.errors import MovedOnError, OutOfReachError, SpecError
-from tidegauge.state_backends.reader.reader import Ask, Reader, Snapshot
+from tidegauge.state_backends.reader.reader import Ask, CommittedBatch, Reader, Snapshot
 from tidegauge.state_backends.spec.row import Key
 
 Answer = TypeVar("Answer")
@@ -52,7 +52,7 @@ def at_one_batch(
 
 def until_one_batch(
     ask: Callable[[int | None], list[Answer]],
-    snapshot_of: Callable[[Answer], Snapshot],
+    snapshot_of: Callable[[Answer], Snapshot | CommittedBatch],
     names: Iterable[str],
     at_txid: int | None = None,
 ) -> list[Answer]:

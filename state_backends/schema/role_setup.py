@@ -137,7 +137,7 @@ def _set_up(
     for kind, schema, name, _, new in list(_others(conn, roles, django)):
         conn.execute(_alter_owner(kind, schema, name, new))
     for part, password in passwords.items():
-        _set_password(conn, roles[part], password)
+        set_password(conn, roles[part], password)
     for part in ("owner", "web", "worker"):
         conn.execute(
             sql.SQL("ALTER ROLE {} IN DATABASE {} SET search_path = {}").format(
@@ -202,7 +202,8 @@ def _alter_owner(kind: LiteralString, schema: str | None, name: str, owner: str)
     return sql.SQL("ALTER {} {} OWNER TO {}").format(sql.SQL(kind), called, sql.Identifier(owner))
 
 
-def _set_password(conn: psycopg.Connection, role: str, password: str) -> None:
+def set_password(conn: psycopg.Connection, role: str, password: str) -> None:
+    """Set a role's password, hashed here, so that no log of the server has it."""
     hashed = conn.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
     conn.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(hashed)))
 

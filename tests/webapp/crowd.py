@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 from django.contrib.auth.models import User
 
+from tests.webapp.boards import CROWDED, make_board
 from tests.webapp.flights import Flights, flights_pipeline
 from tests.webapp.flights_database import fill
 from tests.webapp.wide_states import visits_pipeline
@@ -118,6 +119,7 @@ def crowd(admin: User, now: datetime) -> Iterator[list[str]]:
         _history(names, now)
         _alerts(names, now)
         acknowledge([queries.pipeline(names[1])], admin)
+        make_board(admin, "crowded", "Everything at once: visits, pages, countries and flights of this week", CROWDED)
         for place in range(30):
             create_api_key(f"team {place}", ["read"])
         yield [
@@ -133,6 +135,7 @@ def crowd(admin: User, now: datetime) -> Iterator[list[str]]:
             "/pipelines/visits/",
             "/pipelines/flights/dead-letters",
             f"/pipelines/{names[0]}/",
+            "/boards/crowded",
             "/lineage",
             "/maintenance",
             "/keys",

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
+from tests.webapp.boards import boards
 from tests.webapp.committed_flights import committed_flights
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.webapp.accounts.audit.services import record
@@ -58,6 +59,7 @@ DASHBOARD = [
     "/keys/new",
     "/problems",
     "/search?q=flights",
+    "/sql",
 ]
 ADMIN = [
     "/admin/",
@@ -106,7 +108,7 @@ def every_page(admin: User) -> Iterator[list[str]]:
     entry = record("key.create", "API key feed", by="ada")
     hourly = CrontabSchedule.objects.create(minute="0")
     task = PeriodicTask.objects.create(name="Compact", task="states.maintain_all", crontab=hourly)
-    with committed_flights() as flights:
+    with committed_flights() as flights, boards(admin) as pages_of_boards:
         flights.commit({("LGA", "C01"): 3}, letters=[DeadLetter("day.json", "{", "not JSON", record={"line": "{"})])
         flights.fail("day.json: no such column 'carrier'", failures=2)
         run = MaintenanceRun.objects.create(kind="compaction", state_id="totals", requested_by="ada", status="done")
@@ -115,6 +117,7 @@ def every_page(admin: User) -> Iterator[list[str]]:
         _saved_views(admin)
         yield [
             *DASHBOARD,
+            *pages_of_boards,
             f"/maintenance/{run.id}",
             *ADMIN,
             f"/admin/states/batch/{batch.pk}/change/",

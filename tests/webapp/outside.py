@@ -28,6 +28,7 @@ from tidegauge.state_backends.synchronizer.membership import Membership
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.models import MaintenanceRun
+from tidegauge.webapp.console.boards.models import Board
 from tidegauge.webapp.console.saved_views.models import SavedView
 from tidegauge.webapp.maintenance.services import pause_pipeline
 from tidegauge.webapp.notify.alerts.models import Alert, AlertRule
@@ -52,6 +53,7 @@ STATE_NAMES = ["seen_orders", "seen_broken", "covert_orders", "covert_other", "w
 NAMES = [*STATE_NAMES, "seen_pipeline", "covert_pipeline"]
 QUERY_NAMES = ["seen_query", "covert_query"]
 VIEW_IDS = ["seen_view", "seen_private", "covert_view"]
+BOARD_IDS = ["seen_board", "covert_board", "seen_farshop"]
 QUERIES = ["", "?limit=3", '?key=["near","a"]', '?key=["farshop","b"]', "?prefix=farshop", "?state=covert_orders"]
 QUERIES += ["?measures=nothing", "?order_by=nothing", "?format=csv&measures=nothing", "?format=csv"]
 
@@ -67,7 +69,7 @@ class Answer:
     def leaks(self, words: Iterable[str]) -> list[str]:
         """Return the words that it has, besides those that it repeats from its path."""
         text = self.text.lower()
-        for name in [*NAMES, *QUERY_NAMES, *VIEW_IDS, "farshop"]:
+        for name in [*NAMES, *QUERY_NAMES, *VIEW_IDS, *BOARD_IDS, "farshop"]:
             if name in self.path:
                 text = text.replace(name, "")
         return [word for word in words if re.search(rf"(?<![a-z]){word}(?![a-z])|{word}_", text)]
@@ -88,6 +90,7 @@ def two_pipelines() -> Iterator[psycopg.Connection]:
             record_inputs(conn, INPUTS)
             _saved_queries()
             _saved_views()
+            _boards()
             _troubles(conn)
             yield conn
         finally:
@@ -133,6 +136,17 @@ def _saved_views() -> None:
     SavedView.objects.create(
         id="seen_private", name="covert_seen", state=SEEN.name, question={"prefix": "covert_key"}, owner=owner
     )
+
+
+def _boards() -> None:
+    """Shared boards: of views of both sides, of covert ones, and one that shows keys outside of the key prefix."""
+    owner = User.objects.get(username="covert_member")
+    views = {"seen_board": ["seen_view", "covert_view"], "covert_board": ["covert_view"], "seen_farshop": ["seen_view"]}
+    for pk, shown in views.items():
+        name = "farshop" if pk == "seen_farshop" else f"covert_name of {pk}"
+        board = Board.objects.create(pk=pk, owner=owner, name=name, is_shared=True)
+        for place, view in enumerate([*shown, "seen_private"]):
+            board.tiles.create(view_id=view, place=place)
 
 
 def _troubles(conn: psycopg.Connection) -> None:
@@ -193,6 +207,8 @@ def _choices(parameter: str, runs: list[str]) -> list[str]:
     kind = parameter.strip("<>").partition(":")[0]
     if kind in ("int", "number"):
         return [*runs, "1", "2"]
+    if "board_id" in parameter or "link_id" in parameter:
+        return BOARD_IDS
     names = [*VIEW_IDS] if "view_id" in parameter else [*NAMES, *QUERY_NAMES, "near"]
     return [*names, "farshop/b"] if kind == "path" else names
 

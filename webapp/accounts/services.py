@@ -44,6 +44,7 @@ OPERATOR = {
         "change_state",
         "view_dead_letters",
         "replay_dead_letters",
+        "run_sql",
         "add_pipelinelimits",
         "change_pipelinelimits",
         "delete_pipelinelimits",
@@ -55,6 +56,7 @@ OPERATOR = {
         *(f"view_{model}" for model in ("alertrule", "alert", "silence")),
         *(f"{act}_silence" for act in ("add", "change", "delete")),
     ],
+    "tidegauge_boards": ["add_boardlink"],
 }
 ADMIN = OPERATOR | {
     "api_keys": ["view_apikey", "add_apikey", "change_apikey", "view_usagehour"],
@@ -63,6 +65,7 @@ ADMIN = OPERATOR | {
     "webhooks": [*OPERATOR["webhooks"], "add_webhook", "change_webhook", "delete_webhook"],
     "tidegauge_alerts": [*OPERATOR["tidegauge_alerts"], "add_alertrule", "change_alertrule", "delete_alertrule"],
     "tidegauge_saved_views": ["view_savedview", "delete_savedview"],
+    "tidegauge_boards": ["add_boardlink", "view_boardlink", "delete_boardlink"],
 }
 GROUPS = {"viewer": VIEWER, "operator": OPERATOR, "admin": ADMIN}
 

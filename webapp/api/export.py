@@ -132,11 +132,12 @@ def _csv_cell(sql_type: SqlType) -> Cell:
     if sql_type.is_text_in_arrow:
         return _arrow_cell(sql_type)
     if sql_type.name == "text":
-        return _without_formula
+        return without_formula
     return None if sql_type.python in (int, date) else _text
 
 
-def _without_formula(value: str) -> str:
+def without_formula(value: str) -> str:
+    """Return a text that no spreadsheet runs."""
     return f"'{value}" if value[:1] in FORMULA_STARTS else value
 
 

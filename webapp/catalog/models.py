@@ -156,6 +156,7 @@ class State(models.Model):
         managed = False
         db_table = table("state")
         ordering = ["name"]
+        permissions = [("run_sql", "Can run SQL over the live views")]
 
     def __str__(self):
         return self.name

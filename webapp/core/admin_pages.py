@@ -70,6 +70,11 @@ GROUPS = {
         "api_keys.usagehour": ("Usage", "query_stats", "Requests, keys and bytes of API keys, by hour and state."),
         "auth.user": ("Users", "person", "Accounts of people."),
         "auth.group": ("Groups", "group", "Permissions: viewer, operator, admin and custom groups."),
+        "tidegauge_boards.boardlink": (
+            "Links to boards",
+            "link",
+            "Boards shown without an account: who, until when; end.",
+        ),
         "audit.auditentry": ("Audit", "history", "Who changed what, and when."),
     },
 }

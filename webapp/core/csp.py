@@ -1,5 +1,7 @@
 """The Content-Security-Policy of each answer: what a browser may load and run, where it may connect, who may frame it.
 
+Only the frame of a board may be framed, by pages of the origins in TIDEGAUGE_FRAME_ORIGINS.
+
 The dashboard loads only files from this server. The admin's theme also evaluates expressions in attributes and writes
 styles (Alpine). No inline script is allowed anywhere.
 """
@@ -23,6 +25,9 @@ ADMIN = PAGES | {
     "style-src": "'self' 'unsafe-inline'",
     "img-src": "'self' data:",
 }
+# It has no forms, so that a page around it can make nobody send one.
+FRAME = PAGES | {"form-action": "'none'"}
+FRAME_VIEW = "dashboard:frame"
 API = {"default-src": "'none'", "frame-ancestors": "'none'"}
 
 # SecurityMiddleware adds nosniff and the opener policy.
@@ -42,9 +47,20 @@ class ContentSecurityPolicy:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self._get_response(request)
         response.headers.setdefault("Content-Security-Policy", policy_of(request))
-        for name, value in OTHER_HEADERS.items():
+        others = OTHER_HEADERS
+        if is_frame(request):
+            # Browsers that know frame-ancestors ignore X-Frame-Options, but not all of them know it.
+            others = {name: value for name, value in others.items() if name != "X-Frame-Options"}
+            del response.headers["X-Frame-Options"]
+        for name, value in others.items():
             response.headers.setdefault(name, value)
         return response
+
+
+def is_frame(request: HttpRequest) -> bool:
+    """Return whether pages of other origins may show the answer in a frame."""
+    match = request.resolver_match
+    return bool(settings.TIDEGAUGE_FRAME_ORIGINS) and match is not None and match.view_name == FRAME_VIEW
 
 
 def policy_of(request: HttpRequest) -> str:
@@ -52,6 +68,8 @@ def policy_of(request: HttpRequest) -> str:
     match = request.resolver_match
     if match is not None and match.app_name == "admin":
         return _ADMIN
+    if is_frame(request):
+        return _joined(FRAME | {"frame-ancestors": " ".join(settings.TIDEGAUGE_FRAME_ORIGINS)})
     is_page = match is not None and match.view_name in ("docs", "docs_call")
     if request.path.startswith("/api/") and not is_page:
         return _API

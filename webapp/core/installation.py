@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?")
 REPLICAS = "DATABASE_REPLICA_URLS"
+SQL = "TIDEGAUGE_SQL_URL"
 # Least characters, and least different ones, of SECRET_KEY: 32 random hexadecimal digits have 128 bits, and some 14 of
 # them are different.
 SECRET_KEY_LENGTH, SECRET_KEY_CHARACTERS = 32, 8
@@ -44,6 +45,17 @@ def replicas(conninfos: Sequence[str]) -> list[str]:
                 f"{REPLICAS}: host {place[0]!r} and port {place[1]!r}; each address must have one host, and none twice"
             )
     return given
+
+
+def sql_address(conninfo: str) -> dict[str, Any]:
+    """Return the address of the role that runs SQL of people, in parts; empty if it is not set.
+
+    Raises ImproperlyConfigured for an invalid one, or one without a user.
+    """
+    parts = _parsed(conninfo, SQL) if conninfo else {}
+    if parts and not parts.get("user"):
+        raise ImproperlyConfigured(f"{SQL} names no user; write it as postgresql://tidegauge_sql:password@host/name")
+    return parts
 
 
 def _parsed(conninfo: str, variable: str = "DATABASE_URL") -> dict[str, Any]:

@@ -33,8 +33,8 @@ SEARCH_CURSOR = "search."
 SEARCHED_BY_POST = ("/entries", "/groups", "/windows")
 # The same for a state's pages in the dashboard.
 SEARCHED_ON_PAGES = frozenset({"q", "order", "where", "group"})
-# The data of a state's charts by time: it always folds a range of rows.
-FOLDED_FOR_PAGES = "/explore/series"
+# Pages that always read ranges of rows: the data of a state's charts by time, boards, and SQL.
+FOLDED_FOR_PAGES = re.compile(r"/states/.*/explore/series|/boards/[^/]+|/sql")
 RUN_OF_SAVED_QUERY = re.compile(r"/api/v1/saved-queries/([^/]+(?:/versions/[0-9]+)?)")
 # Saved queries that read no more rows than they return, by the name in their address. A process learns this when it
 # runs the query for the first time, and treats it as a search until then.
@@ -164,8 +164,8 @@ def pool_of(environ: Mapping[str, Any], *, is_stranger: bool = False) -> str:
     if is_stranger:
         return STRANGERS
     if not path.startswith(API):
-        reads_more = path.endswith(FOLDED_FOR_PAGES) or not SEARCHED_ON_PAGES.isdisjoint(dict(_given(query)))
-        return "searches" if path.startswith("/states/") and reads_more else "pages"
+        is_asked = path.startswith("/states/") and not SEARCHED_ON_PAGES.isdisjoint(dict(_given(query)))
+        return "searches" if is_asked or FOLDED_FOR_PAGES.fullmatch(path) else "pages"
     if path.endswith("/export"):
         return "exports"
     if environ["REQUEST_METHOD"] == "POST" and path.endswith(SEARCHED_BY_POST):

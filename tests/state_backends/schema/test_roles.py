@@ -22,7 +22,7 @@ from tidegauge.state_backends.life.move import move_to_backend, move_to_pipeline
 from tidegauge.state_backends.life.rename import rename_pipeline, rename_state
 from tidegauge.state_backends.life.retire import Retirement
 from tidegauge.state_backends.maintenance import compact
-from tidegauge.state_backends.schema import role_setup
+from tidegauge.state_backends.schema import role_setup, sql_role
 from tidegauge.state_backends.schema.former import Fate
 from tidegauge.state_backends.schema.kept import Kept
 from tidegauge.state_backends.schema.reprocess import Phase, enter
@@ -34,6 +34,7 @@ LOGGED = replace(VIEWS, changelog=True)
 MORE = {"top": Max("x"), **VIEWS.measures}
 
 PASSWORDS = {part: secrets.token_urlsafe(24) for part in PARTS}
+SQL_PASSWORD = secrets.token_urlsafe(24)
 DJANGO = DjangoTables(["of_django", "migrated", "log"], read_only=["migrated"], append_only=["log"])
 # Where Django has them whose one user is called `tidegauge`; see DJANGO_SCHEMAS.
 BY_OTHERS = """
@@ -53,7 +54,7 @@ def roles() -> Iterator[Roles]:
     """Names that no other run has; before the database, so that they are dropped after it."""
     roles = Roles(f"test_{secrets.token_hex(4)}")
     yield roles
-    drop_roles(os.environ["DATABASE_URL"], roles.names)
+    drop_roles(os.environ["DATABASE_URL"], [roles["sql"], *roles.names])
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def as_role(installed_url, roles):
     @contextmanager
     def connect(part, url=installed_url):
         address = urlsplit(url)
-        place = f"{roles[part]}:{quote(PASSWORDS[part])}@{address.hostname}:{address.port}"
+        place = f"{roles[part]}:{quote(PASSWORDS.get(part, SQL_PASSWORD))}@{address.hostname}:{address.port}"
         with psycopg.connect(address._replace(netloc=place).geturl(), autocommit=True) as conn:
             yield conn
 
@@ -431,3 +432,24 @@ def test_a_role_that_is_no_superuser_sets_up_what_it_owns(managed):
     assert role_setup.findings(conn, roles, DJANGO) == []
     [(inherits,)] = conn.execute("SELECT pg_has_role(current_user, %s, 'USAGE')", [roles["owner"]]).fetchall()
     assert not inherits
+
+
+class TestTheRoleForSql:
+    def test_it_reads_the_view_of_a_state_that_comes_later_and_nothing_else(self, conn, feed, as_role, roles):
+        assert sql_role.make(conn, SQL_PASSWORD) == roles["sql"]
+        name = feed(VIEWS).specs[0].name
+
+        with as_role("sql") as its:
+            assert its.execute(f"SELECT page, n FROM tidegauge_live.{name}").fetchall() == [("a", 1)]
+            assert sql_role.excess(its, list(DJANGO.names)) == ""
+            with pytest.raises(InsufficientPrivilege):
+                its.execute(f"SELECT FROM tidegauge_state.{name}")
+
+    @pytest.mark.parametrize("part", ["owner", "pipeline", "web", "worker"])
+    def test_no_other_role_passes_for_it(self, as_role, part):
+        with as_role(part) as its:
+            assert "may use" in sql_role.excess(its, list(DJANGO.names))
+
+    def test_a_role_that_may_not_make_it_is_told_what_to_connect_as(self, as_role, roles):
+        with as_role("web") as web, pytest.raises(RolesError, match=f"{roles['web']}' may not make it"):
+            sql_role.make(web, "")

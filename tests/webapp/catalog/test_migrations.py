@@ -62,4 +62,4 @@ def test_keys_people_and_schedule_are_created_before_the_schema_of_states_and_do
     before = {migration.app_label for migration in itertools.takewhile(lambda each: each.app_label != "states", plan)}
 
     after = {migration.app_label for migration in plan} - before
-    assert after == {"states", "webhooks", "tidegauge_alerts", "tidegauge_saved_views"}
+    assert after == {"states", "webhooks", "tidegauge_alerts", "tidegauge_saved_views", "tidegauge_boards"}

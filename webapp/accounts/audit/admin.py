@@ -20,10 +20,12 @@ from tidegauge.webapp.accounts.audit.services import record
 from tidegauge.webapp.core.admin import ReadOnlyAdmin
 
 COLOURS = {
+    "board": "info",
     "key": "warning",
     "maintenance": "info",
     "pipeline": "info",
     "query": "info",
+    "sql": "info",
     "state": "warning",
     "user": "success",
     "view": "info",

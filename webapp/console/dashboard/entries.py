@@ -17,8 +17,11 @@ from django.http import QueryDict
 
 from tidegauge.state_backends import Snapshot, StateSpec
 from tidegauge.state_backends.errors import (
+    BackendUnavailable,
     FilterError,
+    FindingError,
     KeyShapeError,
+    MovedOnError,
     NotCommittedError,
     OutOfReachError,
     RangeTooLargeError,
@@ -49,6 +52,8 @@ REFUSED = (
     SpecError,
     TilesGoneError,
 )
+# The values may be unavailable while the catalog is available, or change faster than a long read can follow.
+UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
 
 
 @dataclass(frozen=True)

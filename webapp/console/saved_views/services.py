@@ -18,11 +18,19 @@ class SavedViewError(ValueError):
     """The name is taken, or there are too many views."""
 
 
+@contextmanager
+def only_writer(owner: User) -> Iterator[None]:
+    """Let only one request of a person write at a time, so that what it checked still holds when it writes."""
+    with transaction.atomic():
+        User.objects.select_for_update().get(pk=owner.pk)
+        yield
+
+
 def create_view(
     *, owner: User, state: str, page: Page, question: Mapping[str, Any], name: str, is_shared: bool
 ) -> SavedView:
     """Raises SavedViewError."""
-    with _only_writer(owner):
+    with only_writer(owner):
         _check_name(owner, name)
         if owner.saved_views.count() >= MOST_OF_A_PERSON:
             raise SavedViewError(f"you already have {MOST_OF_A_PERSON} saved views, the most allowed; delete one first")
@@ -35,7 +43,7 @@ def create_view(
 
 def change_view(view: SavedView, *, name: str, is_shared: bool) -> None:
     """Rename a view, share it or make it private. Raises SavedViewError."""
-    with _only_writer(view.owner):
+    with only_writer(view.owner):
         _check_name(view.owner, name, but=view)
         _update(view, name=name, is_shared=is_shared)
         _audit("change", view, name=name, is_shared=is_shared)
@@ -57,14 +65,6 @@ def rename_state(*, conn: psycopg.Connection, old: str, new: str, **_: Any) -> N
     """Update views when a state is renamed, in the caller's transaction. A signal calls it."""
     table = sql.Identifier(SavedView._meta.db_table)
     conn.execute(sql.SQL("UPDATE {} SET state = %s WHERE state = %s").format(table), [new, old])
-
-
-@contextmanager
-def _only_writer(owner: User) -> Iterator[None]:
-    """Let only one request of a person write at a time, so that what it checked still holds when it writes."""
-    with transaction.atomic():
-        User.objects.select_for_update().get(pk=owner.pk)
-        yield
 
 
 def _check_name(owner: User, name: str, but: SavedView | None = None) -> None:

@@ -25,6 +25,8 @@ TIDEGAUGE_WRONG_KEY_RATE_PER_MINUTE = env.int("TIDEGAUGE_WRONG_KEY_RATE_PER_MINU
 TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE = env.int("TIDEGAUGE_ANONYMOUS_RATE_PER_MINUTE", default=120)
 # Other origins whose pages may call the API and open event streams with a token or API key, without the session.
 TIDEGAUGE_CORS_ORIGINS = checked_origins("TIDEGAUGE_CORS_ORIGINS", env.list("TIDEGAUGE_CORS_ORIGINS", default=[]))
+# Other origins whose pages may show frames of boards; empty: there are none. See docs/dashboard.md.
+TIDEGAUGE_FRAME_ORIGINS = checked_origins("TIDEGAUGE_FRAME_ORIGINS", env.list("TIDEGAUGE_FRAME_ORIGINS", default=[]))
 # Token that /metrics requires; empty: only clients on this machine may read it. See docs/operations.md.
 TIDEGAUGE_METRICS_TOKEN = env.str("TIDEGAUGE_METRICS_TOKEN", default="")
 # Whether /readyz shows pipeline names and reasons to unauthenticated clients, or only the number of stale pipelines.

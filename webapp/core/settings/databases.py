@@ -1,7 +1,7 @@
 """The database, its replicas, and Redis."""
 
 from tidegauge.state_backends.session import CLIENT
-from tidegauge.webapp.core.installation import database, replicas
+from tidegauge.webapp.core.installation import database, replicas, sql_address
 from tidegauge.webapp.core.settings.environment import env
 
 # psycopg prepares a statement after this many executions, which saves a quarter of a lookup's time. 0 turns it off, for
@@ -28,6 +28,10 @@ DATABASES = {
 DATABASE_REPLICA_URLS = replicas(env.list("DATABASE_REPLICA_URLS", default=[]))
 # A replica that may lack what was committed so long ago is left out.
 TIDEGAUGE_REPLICA_MAX_LAG_SECONDS = env.float("TIDEGAUGE_REPLICA_MAX_LAG_SECONDS", default=10.0)
+
+# The server, as the role that runs SQL of people over the live views; unset: there is no such page. It is made by the
+# command `sql_role`. See docs/dashboard.md.
+TIDEGAUGE_SQL = sql_address(env.str("TIDEGAUGE_SQL_URL", default=""))
 
 REDIS_URL = env.str("REDIS_URL", default="")
 CACHES = {

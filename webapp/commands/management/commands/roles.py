@@ -74,14 +74,18 @@ class Command(BaseCommand):
         found = {part: os.environ.get(f"TIDEGAUGE_{part.upper()}_PASSWORD", "") for part in PARTS}
         for part in PARTS if ask else ():
             found[part] = found[part] or getpass(f"password of {roles[part]} (empty: keep it): ")
-        for part, password in found.items():
-            if password and len(password) < SHORTEST_PASSWORD:
-                raise CommandError(
-                    f"the password of {roles[part]} has fewer than {SHORTEST_PASSWORD} characters; make one with "
-                    "`openssl rand -hex 24`"
-                )
-        return {part: password for part, password in found.items() if password}
+        return {part: checked_password(roles[part], password) for part, password in found.items() if password}
 
     def _warn(self, names: list[str] | None) -> None:
         for name in names or ():
             self.stderr.write(f"{name} has no password; set one, unless the server authenticates it in another way")
+
+
+def checked_password(role: str, password: str) -> str:
+    """Return the password, which may be empty. Raises CommandError if it is too short."""
+    if password and len(password) < SHORTEST_PASSWORD:
+        raise CommandError(
+            f"the password of {role} has fewer than {SHORTEST_PASSWORD} characters; make one with "
+            "`openssl rand -hex 24`"
+        )
+    return password

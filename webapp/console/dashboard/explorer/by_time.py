@@ -70,12 +70,12 @@ def charts(spec: StateSpec, question: Question, parts: Sequence[str] = ()) -> li
     a chart of its own.
     """
     lines: dict[str, list[tuple[str, str]]] = {}
-    for column in _columns(spec, question):
+    for column in drawn_columns(spec, question):
         if parts:
             lines[column.label] = [(f"{column.label} {place}", name) for place, name in enumerate(parts)]
         else:
             lines.setdefault(column.measure, []).append((column.label, column.label))
-    adding = {column.label for column in _columns(spec, question) if adds_up(spec, column.measure)}
+    adding = {column.label for column in drawn_columns(spec, question) if adds_up(spec, column.measure)}
     return [
         Chart(f"by-time-{place}", name, "", lines[name][:MOST_LINES], "steps", name in adding)
         for place, name in enumerate(lines)
@@ -117,16 +117,24 @@ def _together(lines: Sequence[dict[str, Any]], until: datetime | None) -> dict[s
     return {"txid": lines[0]["txid"], "times": times, "series": series} | window
 
 
+def split_values(
+    reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], at_txid: int | None
+) -> list[Any]:
+    """Return the values of the key column that the lines of the charts are split by; empty if they are not."""
+    is_split = question.split and charts(reader.spec, question)
+    return largest(reader, question, prefix, where, at_txid) if is_split else []
+
+
 def largest(reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], at_txid: int | None) -> list[Any]:
     """Return the values of the split column that have a line of their own: the largest ones by the first measure."""
-    measure = next(column.measure for column in _columns(reader.spec, question))
+    measure = next(column.measure for column in drawn_columns(reader.spec, question))
     first = {"order_by": measure, "descending": True, "limit": MOST_LINES - 1, "at_txid": at_txid}
     snapshot = _folded(reader, question, question.split, [measure], prefix, where, **first)
     return [group["key"][0] for group in snapshot.parsed()]
 
 
 def _by_time(reader: Reader, question: Question, prefix: Key, where: Sequence[Filter], at_txid: int | None) -> Snapshot:
-    measures = list(dict.fromkeys(column.measure for column in _columns(reader.spec, question)))
+    measures = list(dict.fromkeys(column.measure for column in drawn_columns(reader.spec, question)))
     part, most = time_part(reader.spec, question), most_folded(reader.spec, measures)
     return _folded(reader, question, part, measures, prefix, where, limit=most, at_txid=at_txid)
 
@@ -187,7 +195,7 @@ def series_of(spec: StateSpec, question: Question, snapshot: Snapshot, until: da
         "txid": snapshot.txid,
         "times": [at.timestamp() for at in times],
         "series": {
-            column.label: [_number(column.of(value)) for value in groups] for column in _columns(spec, question)
+            column.label: [_number(column.of(value)) for value in groups] for column in drawn_columns(spec, question)
         },
     } | _window(times, until)
 
@@ -197,7 +205,8 @@ def _time(group: dict[str, Any]) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _columns(spec: StateSpec, question: Question) -> list[Column]:
+def drawn_columns(spec: StateSpec, question: Question) -> list[Column]:
+    """Return the columns that have lines, in the order of the charts."""
     numbers = [column for column in columns(spec, question.measures or list(spec.measures)) if column.is_number]
     measures = list(dict.fromkeys(column.measure for column in numbers))[:MOST_CHARTS]
     return [column for column in numbers if column.measure in measures]

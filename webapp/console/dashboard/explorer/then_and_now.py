@@ -4,10 +4,10 @@ A state with a time in its key holds the past in its keys: "the last 7 days agai
 other states the earlier values come from the changelog.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.utils.html import format_html, format_html_join
@@ -27,6 +27,8 @@ from tidegauge.webapp.console.dashboard.explorer.moment import UnknownMomentErro
 from tidegauge.webapp.console.dashboard.explorer.question import Question
 from tidegauge.webapp.console.dashboard.explorer.table import TOP_BARS, Heading, Row, Table
 from tidegauge.webapp.core.writing import number
+
+Answer = TypeVar("Answer")
 
 # Each has four columns.
 MOST_MEASURES = 3
@@ -126,6 +128,17 @@ def tiles_in_use(state: str) -> Until:
     """Return which tiles are in use when. A caller that reads rows afterwards compares it again: it may advance."""
     stored: dict[str, str] = State.objects.values_list("tiles_until", flat=True).get(name=state)
     return until_from(stored)
+
+
+def steadily(spec: StateSpec, answer: Callable[[], Answer]) -> Answer:
+    """Return the answer; of a state with tiles, again if a compaction has made tiles coarser while it was read."""
+    if spec.tiling is None:
+        return answer()
+    while True:
+        in_use = tiles_in_use(spec.name)
+        found = answer()
+        if tiles_in_use(spec.name) == in_use:
+            return found
 
 
 def compared_table(reader: Reader, question: Question, prefix: Key, both: Sides) -> Table:

@@ -21,6 +21,7 @@ from tidegauge.webapp.accounts.permissions import (
 from tidegauge.webapp.api.problems import PROBLEMS
 from tidegauge.webapp.catalog.verdicts import verdict
 from tidegauge.webapp.console.dashboard.search.headings import headings
+from tidegauge.webapp.console.sql.run import may_run
 from tidegauge.webapp.console.system_snapshot import pipeline_statuses
 
 
@@ -89,6 +90,9 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
     yield Result("Lineage", "sources, pipelines, states, consumers", reverse("dashboard:lineage"), "graph dependencies")
     yield Result("Alerts", "open and past, silences, rules", reverse("dashboard:alerts"), "notifications messages mail")
     yield Result("Saved views", "questions of the explorer", reverse("dashboard:views"), "bookmarks explore named")
+    yield Result("Boards", "saved views beside each other", reverse("dashboard:boards"), "dashboards tiles share embed")
+    if may_run(request):
+        yield Result("SQL", "a statement over the live views", reverse("dashboard:sql"), "query select")
     yield Result("Maintenance", "runs and their schedule", reverse("dashboard:maintenance"), "compaction expiry audit")
     yield Result("API docs", "reference of the REST API", reverse("docs"), "openapi swagger documentation")
     yield Result("Problems", "what each error of the API means", problems, "errors documentation")

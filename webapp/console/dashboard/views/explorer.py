@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, JsonResponse
 from django.utils.timezone import now
@@ -18,7 +19,6 @@ from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.errors import UnknownStateError
 from tidegauge.state_backends.reader.bounds import orderable
 from tidegauge.state_backends.reader.reader import Reader
-from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from tidegauge.webapp.api.requests import SeriesParameters, read_range
@@ -28,7 +28,7 @@ from tidegauge.webapp.catalog.documents import range_document
 from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible, of_request
 from tidegauge.webapp.console.dashboard import api_panel
-from tidegauge.webapp.console.dashboard.entries import REFUSED, time_columns
+from tidegauge.webapp.console.dashboard.entries import REFUSED, UNAVAILABLE, time_columns
 from tidegauge.webapp.console.dashboard.explorer import by_time
 from tidegauge.webapp.console.dashboard.explorer.comparison import (
     Comparison,
@@ -42,12 +42,12 @@ from tidegauge.webapp.console.dashboard.explorer.moment import UnknownMomentErro
 from tidegauge.webapp.console.dashboard.explorer.question import ROWS, Question
 from tidegauge.webapp.console.dashboard.explorer.saved import saved_views
 from tidegauge.webapp.console.dashboard.explorer.table import entries_table, groups, groups_table
-from tidegauge.webapp.console.dashboard.explorer.then_and_now import Sides, compared_table, sides, tiles_in_use
+from tidegauge.webapp.console.dashboard.explorer.then_and_now import compared_table, sides, steadily
 from tidegauge.webapp.console.dashboard.pasted import pasted_prefix
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 from tidegauge.webapp.console.dashboard.views.live import View, page, signed_in, state_page
-from tidegauge.webapp.console.dashboard.views.states import UNAVAILABLE
 from tidegauge.webapp.console.saved_views.models import Page
+from tidegauge.webapp.console.sql.run import may_run
 
 
 @state_page
@@ -56,7 +56,7 @@ def explore(request, pipeline, version, name):
     question, busy = Question.parse(request.GET, reader.spec), None
     try:
         with SEARCHES.held(client_of(request)) if question.is_search else nullcontext():
-            found = _steady_answer(request, pipeline, reader, question)
+            found = steadily(reader.spec, lambda: _answer(request, pipeline, reader, question))
     except (TooManyAtOnceError, BusyError) as error:
         version, found, busy = "", {"refusal": str(error)}, error
     except (*REFUSED, OutsideError, UnknownMomentError) as error:
@@ -74,6 +74,7 @@ def explore(request, pipeline, version, name):
         "question": question,
         "conditions": [*question.where, ""],
         "choices": _choices(reader.spec, question.newest),
+        "has_sql": bool(settings.TIDEGAUGE_SQL) and may_run(request),
         "history": _history(visible, reader.spec, question, now()),
         # Also for a question without charts, because the next one comes without loading the page again.
         "has_charts": bool(by_time.time_part(reader.spec, Question())),
@@ -82,25 +83,12 @@ def explore(request, pipeline, version, name):
     return page(request, "dashboard/explore.html", version, shown | found, asked, busy=busy)
 
 
-def _steady_answer(
-    request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question
-) -> dict[str, Any]:
-    """Return the answer; of a state with tiles, again if a compaction has made tiles coarser while it was read."""
-    if reader.spec.tiling is None:
-        return _answer(request, pipeline, reader, question)
-    while True:
-        in_use = tiles_in_use(reader.spec.name)
-        found = _answer(request, pipeline, reader, question)
-        if tiles_in_use(reader.spec.name) == in_use:
-            return found
-
-
 def _answer(request: HttpRequest, pipeline: PipelineStatus, reader: Reader, question: Question) -> dict[str, Any]:
     prefix = key_scope(request).check_prefix(reader.spec, pasted_prefix(question.prefix, reader.spec))
     both = sides(reader, question, prefix, pipeline)
     where, at_txid = both.now
     part, found = by_time.time_part(reader.spec, question), None
-    values = _split(reader, question, prefix, both) if part else []
+    values = by_time.split_values(reader, question, prefix, where, at_txid) if part else []
     charts = by_time.charts(reader.spec, question, [*map(str, values), "other"] if values else [])
     drawn = by_time.drawn_as_of(pipeline, at_txid)
     # Read once for both, because the groups of the table are also the points of the charts.
@@ -138,12 +126,6 @@ def _history(visible: Visible, spec: StateSpec, question: Question, now: datetim
     return history_cost(state, newest_batches(state.pipeline), now)
 
 
-def _split(reader: Reader, question: Question, prefix: Key, both: Sides) -> list[Any]:
-    """Return the values of the key column that the lines of the charts are split by; empty if they are not."""
-    is_split = question.split and by_time.charts(reader.spec, question)
-    return by_time.largest(reader, question, prefix, *both.now) if is_split else []
-
-
 def series_of_charts(view: Callable[[HttpRequest, KeyScope, Reader], dict[str, Any]]) -> View:
     """Answer in JSON with what `view(request, scope, reader)` returns for the charts of a state, or why it refuses."""
 
@@ -177,7 +159,7 @@ def time_series(request, scope, reader):
     with SEARCHES.held(client_of(request)):
         both = sides(reader, question, prefix, pipeline)
         until = by_time.counted_until(pipeline, both.now[1])
-        values = _split(reader, question, prefix, both)
+        values = by_time.split_values(reader, question, prefix, *both.now)
         return by_time.series_by_time(reader, question, prefix, *both.now, until, values)
 
 

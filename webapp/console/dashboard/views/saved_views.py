@@ -148,6 +148,8 @@ def delete(request, saved):
 
 def _deletion(saved: SavedView) -> Confirmation:
     others = "It is shared, so others lose it, too. " if saved.is_shared else ""
+    boards = saved.tiles.values("board").distinct().count()
+    others += f"It leaves {boards} board{'' if boards == 1 else 's'}. " if boards else ""
     return Confirmation(
         title=f"Delete the view {saved}?",
         button="Delete",

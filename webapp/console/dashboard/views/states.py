@@ -15,10 +15,7 @@ from django.views.decorators.http import require_http_methods
 
 from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.errors import (
-    BackendUnavailable,
-    FindingError,
     KeyShapeError,
-    MovedOnError,
     RangeTooLargeError,
     UnknownStateError,
 )
@@ -31,7 +28,7 @@ from tidegauge.webapp.catalog.queries import PipelineStatus
 from tidegauge.webapp.catalog.snippets import Snippets
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.dashboard import api_panel, entries
-from tidegauge.webapp.console.dashboard.entries import REFUSED, EntriesQuery, cells, number_measures
+from tidegauge.webapp.console.dashboard.entries import REFUSED, UNAVAILABLE, EntriesQuery, cells, number_measures
 from tidegauge.webapp.console.dashboard.explorer import by_time
 from tidegauge.webapp.console.dashboard.explorer.question import Question
 from tidegauge.webapp.console.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key
@@ -44,9 +41,6 @@ from tidegauge.webapp.console.dashboard.views.live import page, signed_in, state
 MAX_ADDRESS = 4_000
 
 QUERY_PARTS = ("q", "prefix", "where", "order", "by", "measures", "as_of", "after", "n")
-
-# The values may be unavailable while the catalog is available, or change faster than a long read can follow.
-UNAVAILABLE = (BackendUnavailable, FindingError, MovedOnError)
 
 
 @state_page

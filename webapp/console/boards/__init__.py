@@ -1,0 +1,1 @@
+"""Boards: saved views beside each other, and links that show a board to people without an account."""
