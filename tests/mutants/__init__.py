@@ -8,7 +8,7 @@ A mutant that survives shows a promise that no test checks: write the test. One 
 see is replaced by another.
 """
 
-from tests.mutants import access, backup, ledger, maintenance, maps, merge, readers, redis
+from tests.mutants import access, backup, boards, ledger, maintenance, maps, merge, readers, redis
 from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -20,4 +20,5 @@ MUTANTS: list[Mutant] = [
     *maintenance.MUTANTS,
     *access.MUTANTS,
     *backup.MUTANTS,
+    *boards.MUTANTS,
 ]
