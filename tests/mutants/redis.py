@@ -281,9 +281,16 @@ MUTANTS = [
     Mutant(
         "redis/a-retry-reverts-one-bucket-alone",
         "state_backends/backends/redis/rows.py",
-        "in compress(self._buckets.names, counts):",
-        "in list(compress(self._buckets.names, counts))[:1]:",
+        "for names, keys in found)",
+        "for names, keys in found[:1])",
         SPREAD,
+    ),
+    Mutant(
+        "redis/timers-behind-the-end-of-a-page-are-taken-for-the-next-ones",
+        "state_backends/backends/redis/timers.py",
+        "known = times if last is None else times[: bisect_right(times, last)]",
+        "known = times",
+        ["tests/state_backends/backends/test_timers.py"],
     ),
     Mutant(
         "redis/a-spread-batch-that-lacks-keys-is-published",

@@ -8,6 +8,7 @@ import redis
 
 from tidegauge.state_backends.backends.redis.client import unavailable
 from tidegauge.state_backends.backends.redis.keys import Buckets
+from tidegauge.state_backends.backends.redis.pages import recorded
 from tidegauge.state_backends.backends.redis.scripts import Client
 from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
 from tidegauge.state_backends.errors import BackendSetupError
@@ -29,9 +30,8 @@ class RedisArchive:
         with unavailable():
             for page in RedisUpkeep(self._client, spec).pages():
                 yield from self._dumped(page.rows)
-            for names in Buckets(spec).names:
-                written = [names.written(int(txid)) for txid in self._client.zrange(names.batches, 0, -1)]
-                yield from self._dumped([names.keys, names.timers, names.batches, names.guard, *written])
+            for names in recorded(self._client, Buckets(spec).names).values():
+                yield from self._dumped(names)
 
     def load(self, spec: StateSpec, records: Iterable[bytes]) -> None:
         waiting = iter(records)

@@ -9,13 +9,14 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
-from itertools import compress, islice, pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, GuardPart, StoreStatus
 from tidegauge.state_backends.backends.redis.committed import SCRIPT, CommittedReads, RedisSteps
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
 from tidegauge.state_backends.backends.redis.keys import Buckets, Chunk, KeyNames, in_order
+from tidegauge.state_backends.backends.redis.pages import pages, scanned
 from tidegauge.state_backends.backends.redis.row_codec import Partials, RowFields, text_of
 from tidegauge.state_backends.backends.redis.scripts import (
     Call,
@@ -239,7 +240,7 @@ class RedisBackingMap:
         return RedisTimers(self._client, self._scripts, self._buckets, self._guard, self._read, due)
 
     def _read(self, keys: Sequence[bytes]) -> Iterator[Versioned | None]:
-        return self._rows(self._buckets.encoded_chunks(keys, 0))
+        return self._rows(self._buckets.encoded_chunks(keys, CHUNK_KEYS))
 
     def status(self) -> StoreStatus:
         """Return which batch readers see, which was admitted last, and whether everything is there."""
@@ -258,9 +259,9 @@ class RedisBackingMap:
         # Marked first, so that nobody reads a state that is partly removed.
         marks: Iterator[Call[KeyNames]] = ((names, [names.guard, names.batches], []) for names in self._buckets.names)
         self._forget(list(self._scripts.run("rebuild", marks)))
-        for names in self._buckets.names:
-            while keys := self._client.zrange(names.keys, 0, CHUNK_KEYS - 1):
-                self._scripts.call("remove", [names.guard, names.keys, *names.rows(keys)], [b"", names.row])
+        for page in pages(self._client, self._buckets.names):
+            calls = ((None, [names.guard, names.keys, *rows], [b"", names.row]) for names, rows in page.parts)
+            list(self._scripts.run("remove", calls))
 
     def check_store(self) -> str:
         """Return a warning if Redis may lose acknowledged writes. Raises BackendSetupError, LostBatchesError."""
@@ -383,12 +384,14 @@ class RedisBackingMap:
         return chunk, touched, [self._guard.argument(txid), names.row, *batch, *partials.packed(chunk.positions)]
 
     def _written(self, txid: int) -> Iterator[tuple[KeyNames, list[bytes]]]:
-        counts = self._on_each_bucket(lambda pipe, names: pipe.scard(names.written(txid)))
-        for names in compress(self._buckets.names, counts):
-            # Members may be removed meanwhile: SSCAN returns every member that is there from its start to its end.
-            members = self._client.sscan_iter(names.written(txid), count=CHUNK_KEYS)
-            while chunk := list(islice(members, CHUNK_KEYS)):
-                yield names, names.rows(chunk)
+        # Members may be removed meanwhile: SSCAN returns every member that is there from its start to its end.
+        for found in scanned(
+            self._client,
+            self._buckets.names,
+            lambda pipe, names: pipe.scard(names.written(txid)),
+            lambda pipe, names, cursor: pipe.sscan(names.written(txid), cursor, count=CHUNK_KEYS),
+        ):
+            yield from ((names, names.rows(keys)) for names, keys in found)
 
     def _refused_at(self, chunk: Chunk, reply: list[Any]) -> int:
         self._guard.refuse(reply)

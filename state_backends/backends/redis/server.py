@@ -1,17 +1,18 @@
 """The servers that have a state's rows: whether they may drop them, whether they have, and what survives a restart."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import compress
 from typing import Any
 
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
+from tidegauge.state_backends.backends.redis.pages import pages
 from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, on_each_bucket
 from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable
 from tidegauge.state_backends.ledger import findings
 from tidegauge.state_backends.spec.state_spec import StateSpec
-
-PAGE_KEYS = 1_000
 
 # How many replicas must have a batch's writes before it is committed, and how long to wait for them: `1:500`.
 WAIT = "TIDEGAUGE_REDIS_WAIT"
@@ -49,9 +50,8 @@ def _check_node(client: Any, server: Any, counted: dict[KeyNames, bytes | None],
             "be lost; set maxmemory-policy noeviction there, or give states their own Redis with TIDEGAUGE_REDIS_URL"
         )
     start = f"{info.get('run_id')} {info.get('evicted_keys', 0)}"
-    for names, last in counted.items():
-        if last is None or last != start.encode():
-            _count(client, names, spec, start)
+    if uncounted := [names for names, last in counted.items() if last != start.encode()]:
+        _count(client, uncounted, spec, start)
     return "" if info.get("aof_enabled") else NO_FILE
 
 
@@ -110,21 +110,24 @@ def _wanted() -> tuple[int, int]:
     return int(replicas), int(milliseconds)
 
 
-def _count(client: Any, names: KeyNames, spec: StateSpec, start: str) -> None:
-    gone = _gone(client, names, spec)
+def _count(client: Any, buckets: Sequence[KeyNames], spec: StateSpec, start: str) -> None:
+    """Count the rows of some buckets on one server, and note it there. Raises LostBatchesError for missing ones."""
+    gone = {names: count for names, count in _gone(client, buckets, spec).items() if count}
     if gone:
-        client.hset(names.guard, "lost", gone)
-        raise findings.lost_rows(spec, gone)
+        on_each_bucket(client, list(gone), lambda pipe, names: pipe.hset(names.guard, "lost", gone[names]))
+        raise findings.lost_rows(spec, sum(gone.values()))
     # Ignored, because a full server that cannot store this only counts the rows again next time.
     with suppress(BackendUnavailable):
-        if client.exists(names.keys):
-            client.hset(names.guard, "counted", start)
+        filled = on_each_bucket(client, buckets, lambda pipe, names: pipe.exists(names.keys))
+        on_each_bucket(
+            client, list(compress(buckets, filled)), lambda pipe, names: pipe.hset(names.guard, "counted", start)
+        )
 
 
-def _gone(client: Any, names: KeyNames, spec: StateSpec) -> int:
-    """Return how many keys have a place in the order but no row."""
-    scripts, gone, after = ScriptCalls(client, spec), 0, b"-"
-    while keys := client.zrangebylex(names.keys, after, b"+", start=0, num=PAGE_KEYS):
-        gone += scripts.call("gone", [names.guard, names.keys, *names.rows(keys)], [names.row])
-        after = b"(" + keys[-1]
+def _gone(client: Any, buckets: Sequence[KeyNames], spec: StateSpec) -> Counter[KeyNames]:
+    """Return by bucket how many keys have a place in the order but no row."""
+    scripts, gone = ScriptCalls(client, spec), Counter[KeyNames]()
+    for page in pages(client, buckets):
+        calls = ((names, [names.guard, names.keys, *rows], [names.row]) for names, rows in page.parts)
+        gone.update(dict(scripts.run("gone", calls)))
     return gone

@@ -1,27 +1,26 @@
-"""Timers of a state in Redis: the keys whose time has come, found in a sorted set of times.
+"""Timers of a state in Redis: the keys whose time has come, found in a sorted set of times in each bucket.
 
 The set is one batch behind the rows: after a batch is committed, the driver sets the times of the keys that it has
 written, which are on record for revert anyway. So a batch that fails has nothing to undo in the set. The guard records
 up to which batch the times are complete. If that is not the batch before, for example after its revert or a rebuild,
-the set is made again from all rows.
+the set is made again from all rows. All buckets are asked at once.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 from tidegauge.state_backends.backends.external_session import due_at
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
+from tidegauge.state_backends.backends.redis.pages import PAGE_ROWS, scanned
 from tidegauge.state_backends.backends.redis.row_codec import text_of
-from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls
+from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, on_each_bucket
 from tidegauge.state_backends.spec.key_bytes import KeyBytes, from_microseconds
 from tidegauge.state_backends.spec.row import Key, Versioned
 from tidegauge.state_backends.spec.state_spec import StateSpec
-
-# Keys whose rows are read, and whose times are set, at once.
-CHUNK_KEYS = 1_000
 
 # The rows of keys, given as bytes, in their order.
 ReadRows = Callable[[Sequence[bytes]], Iterable[Versioned | None]]
@@ -33,63 +32,74 @@ class RedisTimers:
     def __init__(
         self, client: Client, scripts: ScriptCalls, buckets: Buckets, guard: RedisGuard, rows: ReadRows, due: str
     ) -> None:
-        self._buckets = [_BucketTimers(client, scripts, names, guard, rows, due) for names in buckets.names]
+        self._client: Any = client
+        self._scripts, self._buckets, self._guard, self._rows, self._due = scripts, buckets, guard, rows, due
 
     def due_keys(self, spec: StateSpec, before: datetime, most: int, committed: int) -> list[Key]:
         """Return at most `most` keys whose time, as of the committed batch, is `before` or earlier; the earliest
         first."""
         decode = KeyBytes(spec).decode
-        found = [due for timers in self._buckets for due in timers.due(before, most, committed)]
-        return [decode(key) for _, key in sorted(found)[:most]]
+        self._complete(committed)
+        while True:
+            times = list(self._times(self._earliest(before, most), committed))
+            # Keys without a time are taken out, because their rows are gone, for example expired; others may follow.
+            gone = [(key, None) for key, time in times if time is None]
+            if not gone:
+                due = sorted((time, key) for key, time in times if time is not None and time <= before)
+                return [decode(key) for _, key in due]
+            self._set(gone)
 
     def next_due(self, committed: int) -> datetime | None:
         """Return the earliest time of any key as of the committed batch; it is too early if the key's row is gone."""
-        times = [timers.next_due(committed) for timers in self._buckets]
-        return min((time for time in times if time is not None), default=None)
-
-
-class _BucketTimers:
-    """The timers of one bucket."""
-
-    def __init__(
-        self, client: Client, scripts: ScriptCalls, names: KeyNames, guard: RedisGuard, rows: ReadRows, due: str
-    ) -> None:
-        self._client: Any = client
-        self._scripts, self._names, self._guard, self._rows, self._due = scripts, names, guard, rows, due
-
-    def due(self, before: datetime, most: int, committed: int) -> list[tuple[datetime, bytes]]:
         self._complete(committed)
-        found: list[tuple[datetime, bytes]] = []
-        while len(found) < most:
-            size = min(CHUNK_KEYS, most - len(found))
-            keys = self._client.zrangebyscore(self._names.timers, "-inf", text_of(before), start=len(found), num=size)
-            if not keys:
-                break
-            times = list(self._times(keys, committed))
-            # Keys without a time are taken out, because their rows are gone, for example expired.
-            self._set([(key, None) for key, time in times if time is None])
-            found += [(time, key) for key, time in times if time is not None]
-        return [(time, key) for time, key in found if time <= before]
+        firsts = self._on_each(lambda pipe, names: pipe.zrange(names.timers, 0, 0, withscores=True))
+        scores = [int(score) for first in firsts for _, score in first]
+        return from_microseconds(min(scores)) if scores else None
 
-    def next_due(self, committed: int) -> datetime | None:
-        self._complete(committed)
-        first = self._client.zrange(self._names.timers, 0, 0, withscores=True)
-        return from_microseconds(int(first[0][1])) if first else None
+    def _earliest(self, before: datetime, most: int) -> list[bytes]:
+        """Return at most `most` keys whose time is set and `before` or earlier; the earliest first."""
+        end, size = text_of(before), max(2 * most // len(self._buckets.names), PAGE_ROWS)
+        while True:
+            found = self._on_each(
+                lambda pipe, names: pipe.zrangebyscore(names.timers, "-inf", end, 0, size, withscores=True)  # noqa: B023
+            )
+            times = sorted((score, key) for each in found for key, score in each)
+            # Times after the end of a page that may not be the bucket's last are not known to be the next ones.
+            last = min(((score, key) for each in found if len(each) == size for key, score in each[-1:]), default=None)
+            known = times if last is None else times[: bisect_right(times, last)]
+            if last is None or len(known) >= most:
+                return [key for _, key in known[:most]]
+            size *= 2
 
     def _complete(self, committed: int) -> None:
-        note = b"%d %s" % (committed, self._due.encode())
-        noted = self._client.hget(self._names.guard, "timers")
-        if noted == note:
-            return
-        keys: Iterator[bytes]
-        if noted == b"%d %s" % (committed - 1, self._due.encode()):
-            keys = self._client.sscan_iter(self._names.written(committed), count=CHUNK_KEYS)
-        else:
-            keys = (key for key, _ in self._client.zscan_iter(self._names.keys, count=CHUNK_KEYS))
-            self._set([], begin=True)
-        while chunk := list(islice(keys, CHUNK_KEYS)):
-            self._set(self._times(chunk, committed))
-        self._set([], note=note)
+        note, one_behind = (b"%d %s" % (txid, self._due.encode()) for txid in (committed, committed - 1))
+        noted = self._on_each(lambda pipe, names: pipe.hget(names.guard, "timers"))
+        behind, anew = list[KeyNames](), list[KeyNames]()
+        for names, found in zip(self._buckets.names, noted, strict=True):
+            if found != note:
+                (behind if found == one_behind else anew).append(names)
+        self._call((names, [b"begin", b""]) for names in anew)
+        for keys in chain(self._written(behind, committed), self._every(anew)):
+            self._set(list(self._times(keys, committed)))
+        self._call((names, [b"", note]) for names in [*behind, *anew])
+
+    def _written(self, buckets: Sequence[KeyNames], txid: int) -> Iterator[list[bytes]]:
+        for found in scanned(
+            self._client,
+            buckets,
+            lambda pipe, names: pipe.scard(names.written(txid)),
+            lambda pipe, names, cursor: pipe.sscan(names.written(txid), cursor, count=PAGE_ROWS),
+        ):
+            yield [key for _, keys in found for key in keys]
+
+    def _every(self, buckets: Sequence[KeyNames]) -> Iterator[list[bytes]]:
+        for found in scanned(
+            self._client,
+            buckets,
+            lambda pipe, names: pipe.zcard(names.keys),
+            lambda pipe, names, cursor: pipe.zscan(names.keys, cursor, count=PAGE_ROWS),
+        ):
+            yield [key for _, keys in found for key, _ in keys]
 
     def _times(self, keys: Sequence[bytes], committed: int) -> Iterator[tuple[bytes, datetime | None]]:
         for key, row in zip(keys, self._rows(keys), strict=True):
@@ -97,8 +107,19 @@ class _BucketTimers:
             value = None if row is None else row.prev if (row.txid or 0) > committed else row.value
             yield key, due_at(value, self._due)
 
-    def _set(self, times: Iterable[tuple[bytes, datetime | None]], *, begin: bool = False, note: bytes = b"") -> None:
-        pairs = [part for key, time in times for part in (text_of(time), key)]
-        if pairs or begin or note:
-            arguments = [self._guard.argument(), b"begin" if begin else b"", note, *pairs]
-            self._guard.refuse(self._scripts.call("timers", [self._names.guard, self._names.timers], arguments))
+    def _set(self, times: Sequence[tuple[bytes, datetime | None]]) -> None:
+        chunks = self._buckets.encoded_chunks([key for key, _ in times], PAGE_ROWS)
+        pairs = [(text_of(time), key) for key, time in times]
+        self._call(
+            (chunk.names, [b"", b"", *(part for place in chunk.positions for part in pairs[place])]) for chunk in chunks
+        )
+
+    def _call(self, calls: Iterable[tuple[KeyNames, Sequence[bytes]]]) -> None:
+        """calls: a bucket and what follows the attempt in the arguments of timers.lua."""
+        attempt = self._guard.argument()
+        made = ((None, [names.guard, names.timers], [attempt, *arguments]) for names, arguments in calls)
+        for _, reply in self._scripts.run("timers", made):
+            self._guard.refuse(reply)
+
+    def _on_each(self, call: Callable[[Any, KeyNames], Any]) -> list[Any]:
+        return on_each_bucket(self._client, self._buckets.names, call)

@@ -1,30 +1,19 @@
 """Maintenance of a state in Redis outside its batches: pages of rows to free, its size, and its deletion."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
+from tidegauge.state_backends.backends.redis.pages import RowPage, pages, recorded
 from tidegauge.state_backends.backends.redis.row_codec import text_of
 from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, on_each_bucket
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
-# Rows per page. Few, because the server does nothing else meanwhile, for some milliseconds.
-PAGE_ROWS = 1_000
-
 # Rows whose memory is measured, spread evenly over the keys; the size of the rest is extrapolated from them.
 SAMPLED_ROWS = 50
-
-
-@dataclass(frozen=True)
-class RowPage:
-    """Some rows of one bucket of a state, by the names of their hashes."""
-
-    names: KeyNames
-    rows: Sequence[bytes]
 
 
 class RedisUpkeep:
@@ -37,11 +26,7 @@ class RedisUpkeep:
 
     def pages(self) -> Iterator[RowPage]:
         """Yield all rows in pages; rows that are freed meanwhile do not make it skip others."""
-        for names in self._buckets:
-            after = b"-"
-            while keys := self._client.zrangebylex(names.keys, after, b"+", start=0, num=PAGE_ROWS):
-                yield RowPage(names, names.rows(keys))
-                after = b"(" + keys[-1]
+        return pages(self._client, self._buckets)
 
     def expire(self, page: RowPage, settled: int | None, clock: datetime, ttl: timedelta | None) -> int:
         """Free the rows that are past `ttl` at `clock`, of batch `settled` or before. Returns their number."""
@@ -63,14 +48,17 @@ class RedisUpkeep:
         """Delete the state, page by page: rows, order and guard. No driver may feed it and no reader read it."""
         # The rows before the order of keys, so that a run that was killed finds the rest again.
         for page in self.pages():
-            self._client.unlink(*page.rows)
-        for names in self._buckets:
-            written = [names.written(int(txid)) for txid in self._client.zrange(names.batches, 0, -1)]
-            self._client.unlink(names.keys, names.batches, names.timers, names.guard, *written)
+            self._unlink(dict(page.parts))
+        self._unlink(recorded(self._client, self._buckets))
+
+    def _unlink(self, keys: Mapping[KeyNames, Sequence[bytes]]) -> None:
+        # Spelled out, because the method of redis-py's pipelines of a cluster takes one key.
+        on_each_bucket(self._client, list(keys), lambda pipe, names: pipe.execute_command("UNLINK", *keys[names]))
 
     def _trim(self, page: RowPage, settled: int | None, clock: bytes, ttl: bytes = b"") -> int:
-        names, arguments = page.names, [page.names.row, text_of(settled), clock, ttl]
-        return int(self._scripts.call("trim", [names.guard, names.keys, *page.rows], arguments))
+        arguments = [text_of(settled), clock, ttl]
+        calls = ((None, [names.guard, names.keys, *rows], [names.row, *arguments]) for names, rows in page.parts)
+        return sum(int(freed) for _, freed in self._scripts.run("trim", calls))
 
     def _sample(self, counts: Sequence[int]) -> list[int]:
         step = max(1, sum(counts) // SAMPLED_ROWS)

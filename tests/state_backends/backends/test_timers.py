@@ -13,6 +13,7 @@ from tests.contracts.backends import emptied
 from tests.state_backends.store_feed import StoreFeed
 from tidegauge.state_backends import Max, OpaqueMap, StateSpec
 from tidegauge.state_backends.backends.postgres.timers import Timers
+from tidegauge.state_backends.backends.redis import timers as redis_timers
 from tidegauge.state_backends.spec.table import StateTable
 
 BASKETS = StateSpec("timed", key={"user": "text"}, value="jsonb")
@@ -25,8 +26,10 @@ def minute(number):
 
 
 @pytest.fixture(params=["postgres", "postgres_partitioned", "redis", "redis_partitioned"])
-def feed(request, conn, fresh):
+def feed(request, conn, fresh, monkeypatch):
     backend, _, partitioned = request.param.partition("_")
+    # So that the timers of a bucket are on several pages.
+    monkeypatch.setattr(redis_timers, "PAGE_ROWS", 1)
     spec = fresh(replace(BASKETS, backend=backend, partitions=3 if partitioned else 1))
     if backend == "redis":
         with redis.Redis.from_url(os.environ["REDIS_URL"]) as client:

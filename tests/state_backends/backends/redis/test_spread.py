@@ -5,13 +5,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from redis.connection import AbstractConnection
 
 from tests.contracts.backends import emptied, spread
 from tests.state_backends.backends import test_comparison as comparison
 from tests.state_backends.backends.test_comparison import HUNDRED, KINDS, VIEWS
 from tests.state_backends.feed import arrow, views
 from tests.state_backends.store_feed import StoreFeed, read_both_ways
-from tidegauge.state_backends import RedisBackingMap, state_reader
+from tidegauge.state_backends import Max, RedisBackingMap, state_reader
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
 from tidegauge.state_backends.backends.redis.keys import Buckets
 from tidegauge.state_backends.errors import (
@@ -264,8 +265,52 @@ class TestReaders:
         assert (found.txid, {each["value"]["n"] for each in found.parsed()}) == (4, {3})
 
 
+@pytest.fixture
+def round_trips(monkeypatch):
+    """Return how often work sends something to Redis: a command, or a pipeline of them."""
+    send, sent = AbstractConnection.send_packed_command, []
+
+    def counted(connection, command, *args, **options):
+        sent.append(command)
+        return send(connection, command, *args, **options)
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", counted)
+
+    def round_trips(work):
+        sent.clear()
+        work()
+        return len(sent)
+
+    return round_trips
+
+
 class TestMaintenance:
-    def test_pages_sizes_and_expiry_walk_every_bucket(self, feed):
+    def test_few_rows_take_as_many_round_trips_in_many_buckets_as_in_two(self, conn, fresh, client, round_trips):
+        now, timed = datetime.now(UTC), replace(VIEWS, measures={"until": Max("at", type="timestamptz")})
+        rows_of_a_batch = [{"page": page, "until": now} for page in PAGES]
+
+        def taken(buckets):
+            feed = StoreFeed(conn, emptied(client, fresh(spread(timed, buckets))))
+            feed.run(rows_of_a_batch)
+            batch, _ = feed.begin()
+            feed.write(batch, rows_of_a_batch)
+            rows, upkeep = feed.backend.guarded(feed.spec), feed.backend.upkeep(feed.spec)
+            timers = rows.timers("until")
+            works = {
+                "setting times": lambda: timers.next_due(1),
+                "due keys": lambda: timers.due_keys(feed.spec, now, 10, 1),
+                "revert": lambda: rows.revert(2),
+                "expiry": lambda: [upkeep.expire(page, 1, now, timedelta(days=1)) for page in upkeep.pages()],
+                "rebuild": rows.begin_rebuild,
+                "removal": upkeep.clear,
+            }
+            return {name: round_trips(work) for name, work in works.items()}
+
+        taken(2)  # the server gets the scripts
+        assert taken(64) == taken(2)
+
+    def test_pages_sizes_and_expiry_walk_every_bucket(self, feed, monkeypatch):
+        monkeypatch.setattr("tidegauge.state_backends.backends.redis.pages.PAGE_ROWS", 5)
         feed.run(HUNDRED)
         upkeep = feed.backend.upkeep(feed.spec)
 
