@@ -19,6 +19,7 @@ from benchmarks import (
     freshness,
     generic,
     ingest,
+    large,
     latency,
     lookup,
     many_states,
@@ -28,6 +29,8 @@ from benchmarks import (
     pipelines_at_once,
     redis_merge,
     scaling,
+    spread,
+    windows,
 )  # fmt: skip
 from benchmarks.cases import Case
 from benchmarks.nexmark import benchmark as nexmark
@@ -86,6 +89,9 @@ _MODULES = {
     "redis": redis_merge,
     "bulk": bulk,
     "scaling": scaling,
+    "spread": spread,
+    "large": large,
+    "windows": windows,
     "pipelines": pipelines_at_once,
     "states": many_states,
     "memory": memory,

@@ -23,8 +23,8 @@ def test_it_starts_without_django_settings_and_lists_the_benchmarks():
     assert done.returncode == 0
     listed = " ".join(done.stdout.split())
     assert (
-        "merge, generic, redis, bulk, scaling, pipelines, states, memory, ingest, nexmark, batch-cost, freshness, "
-        "lookup, latency, abuse, events, network" in listed
+        "merge, generic, redis, bulk, scaling, spread, large, windows, pipelines, states, memory, ingest, nexmark, "
+        "batch-cost, freshness, lookup, latency, abuse, events, network" in listed
     )
     assert "number of keys, of the largest state; used by bulk, scaling" in listed
 
