@@ -95,10 +95,10 @@ def look_up_together(call: Call, lookups: Sequence[Lookup], when: When) -> Steps
 def _at_once(call: Call, lookups: Sequence[Lookup], keys: Sequence[list[Any]], when: When) -> Steps[list[Answer]]:
     bodies = [lookup.body(each) for lookup, each in zip(lookups, keys, strict=True)]
     if len(lookups) == 1:
-        response = yield from _waiting(call, path("states", lookups[0].state, "lookup"), bodies[0], when)
+        response = yield from waiting(call, path("states", lookups[0].state, "lookup"), bodies[0], when)
     else:
         named = [{"state": lookup.state} | body for lookup, body in zip(lookups, bodies, strict=True)]
-        response = yield from _waiting(call, path("lookup"), {"lookups": named}, when)
+        response = yield from waiting(call, path("lookup"), {"lookups": named}, when)
     return (yield from _answers(call, lookups, response))
 
 
@@ -144,10 +144,10 @@ def _chunks(call: Call, lookups: Sequence[Lookup], keys: Sequence[list[Any]], wh
 def _empty(call: Call, state: str, when: When, tag: str = "") -> Steps[Response]:
     """Send a lookup without keys, whose answer has the ETag of the batch."""
     headers = {"If-None-Match": tag} if tag else {}
-    return (yield from _waiting(call, path("states", state, "lookup"), {"keys": []}, when, headers))
+    return (yield from waiting(call, path("states", state, "lookup"), {"keys": []}, when, headers))
 
 
-def _waiting(
+def waiting(
     call: Call, where: str, body: Mapping[str, Any], when: When, headers: Mapping[str, str] | None = None
 ) -> Steps[Response]:
     """Send a lookup, and repeat it until `min_txid` is committed or `wait` is over."""

@@ -172,6 +172,9 @@ class State:
         measures: Sequence[str] | None = None,
         at_txid: int | None = None,
         at_time: Time | None = None,
+        min_txid: int | None = None,
+        epoch: str | None = None,
+        wait: float | None = None,
     ) -> Windows:
         """Fold keys of a state with tiles over trailing windows: `windows(["/home"], ["1h", "24h", "7d"])`.
 
@@ -179,9 +182,10 @@ class State:
         to: event time at which they end, with a zone; now if None, or the time of the batch that is asked for.
         Each window is extended to the start of a tile; `windows` of the result says which interval it covers. Other
         arguments as for `get_many`. The number of tiles is limited, because the server folds them in one request.
-        Raises GoneError for a window that begins before the oldest tiles that are kept.
+        Raises GoneError for a window that begins before the oldest tiles that are kept, NotReachedError.
         """
-        steps = windows.windows(self._client._call(), self.name, keys, lengths, to, measures, at_txid, at_time)
+        when = When(at_txid, min_txid, epoch, wait, at_time)
+        steps = windows.windows(self._client._call(), self.name, keys, lengths, to, measures, when)
         return self._client._transport.run(steps)
 
     def history(self, key: Any, *, limit: int = 100, cursor: str | None = None) -> History:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from tidegauge.client.calls import Call, Request, Steps, path
+from tidegauge.client.calls import Call, Steps, path
 from tidegauge.client.errors import InvalidArgumentError
-from tidegauge.client.lookups import names, typed_parts
+from tidegauge.client.lookups import When, names, typed_parts, waiting
 from tidegauge.client.values import AS_IN_JSON, Key, Time, Types, key_in_json, timestamp, to_json
 
 Granularity = Literal["second", "minute", "hour", "day"]
@@ -71,19 +71,16 @@ def windows(
     lengths: str | timedelta | Sequence[str | timedelta],
     to: Time | None,
     measures: Sequence[str] | None,
-    at_txid: int | None,
-    at_time: Time | None,
+    when: When,
 ) -> Steps[Windows]:
     asked = {
         "keys": [key_in_json(key) for key in keys],
         "windows": [_text(length) for length in ([lengths] if isinstance(lengths, str | timedelta) else lengths)],
         "to": to_json(to),
         "measures": names(measures),
-        "at_txid": at_txid,
-        "at_time": to_json(at_time),
     }
     body = {name: value for name, value in asked.items() if value is not None}
-    response = yield from call.ask(Request("POST", path("states", state, "windows"), body=body))
+    response = yield from waiting(call, path("states", state, "windows"), body, when)
     [(document, types)] = yield from typed_parts(call, [state], response)
     return _windows_of(document, types.of_columns(types.names[:-1]))
 

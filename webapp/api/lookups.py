@@ -128,7 +128,7 @@ def look_up(lookup: Lookup, when: When, scope: KeyScope, known: Sequence[str] = 
         etag = _valid_etag(conn, lookup, scope, known) if known else None
         return etag or _look_up(conn, lookup, when, scope, known)
 
-    return _read_once_committed(f"state {lookup.state!r}", [lookup.state], when, scope, question)
+    return read_once_committed(f"state {lookup.state!r}", [lookup.state], when, scope, question)
 
 
 def look_up_together(lookups: Sequence[Lookup], when: When, scope: KeyScope) -> list[Answer]:
@@ -140,7 +140,7 @@ def look_up_together(lookups: Sequence[Lookup], when: When, scope: KeyScope) -> 
     for name in names:
         scope.check_state(name)
     what = f"states {', '.join(names)}"
-    return _read_once_committed(what, names, when, scope, lambda conn: answer_together(conn, lookups, when, scope))
+    return read_once_committed(what, names, when, scope, lambda conn: answer_together(conn, lookups, when, scope))
 
 
 def await_batch(what: str, names: Sequence[str], when: When, committed: Callable[[], CommittedBatch]) -> None:
@@ -174,7 +174,7 @@ def read(question: Callable[[psycopg.Connection], Answered]) -> Answered:
     return readers.retry_if_redeclared(lambda: replicas.read(question))
 
 
-def _read_once_committed(
+def read_once_committed(
     what: str, names: Sequence[str], when: When, scope: KeyScope, question: Callable[[psycopg.Connection], Answered]
 ) -> Answered:
     """Run a read where `min_txid` is committed: on a replica that has replayed it, or on the primary, after waiting."""

@@ -176,7 +176,7 @@ class LookupSerializer(KeysBody, WhenBody):
     example = '{"keys": [["JFK", "AA"]]}'
 
 
-class AskedWindowsSerializer(BodySerializer):
+class AskedWindowsSerializer(WhenBody):
     example = '{"keys": [["JFK"]], "windows": ["1h", "24h"]}'
     keys = KeysField(help_text=f"without the key column that holds the tile; {KEYS}")
     windows = WindowsField(
@@ -188,8 +188,6 @@ class AskedWindowsSerializer(BodySerializer):
         "absent, or the time of the batch that `at_txid` names",
     )
     measures = MeasuresField(required=False, allow_null=True, help_text="which to answer; all if absent")
-    at_txid = TxidField(help_text="answer as after this batch; null or absent: the committed one")
-    at_time = TimeParameter(allow_null=True, help_text="instead: the last batch whose time is not after this one")
 
 
 class LookupOfStateSerializer(KeysBody):

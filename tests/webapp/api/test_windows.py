@@ -77,6 +77,14 @@ class TestWindows:
 
         assert again.status_code == 304
 
+    def test_min_txid_waits_for_a_batch_as_in_lookups(self, tiled, api):
+        reached, missed = asked(api, min_txid=2), asked(api, min_txid=3, wait_ms=10)
+
+        assert (reached.status_code, missed.status_code) == (200, 409)
+        assert (missed.json()["txid"], missed.json()["min_txid"], missed["Retry-After"]) == (2, 3, "1")
+        other = asked(api, min_txid=2, epoch="of-another-one")
+        assert (other.status_code, other.json()["epoch"]) == (409, reached.json()["epoch"])
+
     @pytest.mark.parametrize(
         ("body", "code", "said"),
         [

@@ -7,7 +7,7 @@ import pytest
 
 from tests.webapp.api.states import add_state
 from tests.webapp.flights import FIRST_HOUR
-from tidegauge.client import InvalidArgumentError, NotFoundError, RequestError
+from tidegauge.client import InvalidArgumentError, NotFoundError, NotReachedError, RequestError
 from tidegauge.state_backends import StateSpec, Sum
 
 
@@ -107,5 +107,7 @@ def test_windows_say_what_they_cover(flights, client):
         ((now.date(),), [{"paid": Decimal("1.1")}, {"paid": Decimal("71.2")}])
     ]
     assert found.table()[1] == {"window": "10800s", "day": now.date(), "paid": Decimal("71.2")}
+    with pytest.raises(NotReachedError, match="batch 9 was not committed"):
+        client.state("views_by_minute").windows([now.date()], "1h", to=now, min_txid=9, wait=0.01)
     with pytest.raises(InvalidArgumentError, match="is not a whole number of seconds"):
         client.state("views_by_minute").windows([now.date()], timedelta(seconds=1.5))

@@ -25,7 +25,7 @@ from tidegauge.webapp.api.entries import EntriesPage, page
 from tidegauge.webapp.api.export import FORMATS, stream
 from tidegauge.webapp.api.groups import groups
 from tidegauge.webapp.api.history import history
-from tidegauge.webapp.api.openapi import NEXT, NOT_YET, answer_header
+from tidegauge.webapp.api.openapi import NEXT, NOT_YET, NOT_YET_OR_IN_TIME, answer_header
 from tidegauge.webapp.api.rendering import conditional
 from tidegauge.webapp.api.requests import (
     AskedWindowsSerializer,
@@ -164,7 +164,7 @@ class GroupsView(ApiView):
 class WindowsView(ApiView):
     @call(
         "fold_windows", "states", WindowsSerializer, "One result per key asked.", 409, 410,
-        body=AskedWindowsSerializer, is_conditional=True, instead={409: NOT_YET},
+        body=AskedWindowsSerializer, is_conditional=True, instead={409: NOT_YET_OR_IN_TIME},
         examples=[
             asked("two windows", {"keys": [["/home"], ["/cart"]], "windows": ["1h", "24h"]}),
             answered("two windows", WINDOWS),
@@ -175,8 +175,9 @@ class WindowsView(ApiView):
 
         For states with tiles: the events of the last hour, 24 hours or 7 days before `to`, for each key, folded from
         tiles by the measures' aggregators: counts add, distinct counts are unions. Keys have all parts but the tile.
-        All windows and keys are from one committed batch. `windows` says which events each window covers: both ends are
-        moved back to the start of a tile, which is coarser for earlier time. The values are exact for that interval.
+        All windows and keys are from one committed batch; `min_txid` waits until that one is committed. `windows` says
+        which events each window covers: both ends are moved back to the start of a tile, which is coarser for earlier
+        time. The values are exact for that interval.
 
         A window that begins before the oldest tiles that are kept is a 410, `tiles_gone`. At most
         $TIDEGAUGE_LOOKUP_MAX_KEYS keys and 20 windows, over 50,000 tiles (`TIDEGAUGE_GROUP_MAX_KEYS`), and a tenth of
