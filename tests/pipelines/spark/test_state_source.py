@@ -7,12 +7,15 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThan, LessThanOrEqual
 
+from tests.contracts.backends import emptied, redis_client
 from tests.docs.blocks import program
 from tests.state_backends.feed import Feed
+from tests.state_backends.store_feed import StoreFeed
 from tidegauge.pipelines.errors import PipelineError, RuntimeSetupError
 from tidegauge.pipelines.spark.register import PUSHDOWN, check_version, register
 from tidegauge.pipelines.spark.state_filters import narrowed
@@ -72,6 +75,20 @@ def test_spark_finds_it_by_its_name_and_has_types_and_values_exactly(feed, load)
     assert state.where(f"last_at = timestamp '{AT.isoformat()}'").count() == 2
     assert load(measures="mean").columns == ["day", "shop", "mean"]
     assert load(start=json.dumps(["2024-02-29", "b"])).select("shop").collect() == [("b",)]
+
+
+def test_a_state_that_is_spread_over_buckets_is_read_in_ranges_as_of_the_batch_of_the_load(conn, database_url):
+    spec = StateSpec("orders_by_shop", {"shop": "text"}, {"orders": Count()}, backend="redis", partitions=8)
+    feed, shops = StoreFeed(conn, emptied(redis_client(), spec)), [f"{number:04}" for number in range(2_000)]
+    feed.run([{"shop": shop, "orders": 1} for shop in shops])
+    read = opened({"dsn": database_url, "state": spec.name})
+    feed.run([{"shop": shop, "orders": 1} for shop in shops])
+
+    schema = pa.schema({"shop": pa.string(), "orders": pa.int64()})
+    parts = [[row for rows in read.rows(part, schema) for row in rows.to_pylist()] for part in read.ranges()]
+
+    assert [row for rows in parts for row in rows] == [{"shop": shop, "orders": 1} for shop in shops]
+    assert [len(rows) for rows in parts] == pytest.approx([500] * 4, abs=100)
 
 
 def test_all_tasks_of_all_jobs_read_the_batch_of_the_load(feed, load, conn):
