@@ -29,8 +29,9 @@ from tidegauge.testing.steps import actions, attempts, final_batches
 class Figures:
     """What some lives had. attempts: at their batches. compared: states that a model was compared with.
 
-    rebuilt: states that were made again from their changelog. operated: lives that were lived once more by real
-    queries, with an act of an operator. stopped: lives that ended by an error with a remedy, before a wrong number.
+    spread: states in Redis that are spread over buckets. rebuilt: states that were made again from their changelog.
+    operated: lives that were lived once more by real queries, with an act of an operator. stopped: lives that ended by
+    an error with a remedy, before a wrong number.
     """
 
     lives: int = 0
@@ -39,6 +40,7 @@ class Figures:
     rows: int = 0
     dead_letters: int = 0
     states: int = 0
+    spread: int = 0
     compared: int = 0
     keys: int = 0
     rebuilt: int = 0
@@ -71,6 +73,7 @@ def live(seed: int, spark: SparkSession, dsn: str) -> Figures:
             rows=sum(batch.rows_in for batch in result.batches),
             dead_letters=len(result.dead_letters),
             states=len(result.states),
+            spread=sum(spec.backend == "redis" and spec.partitions > 1 for spec in drawn.pipeline.specs),
             compared=sum(bool(by) for by in result.checked.values()),
             keys=sum(map(len, result.states.values())),
             rebuilt=rebuilt,

@@ -171,7 +171,12 @@ class RandomPipeline:
         given = {"kind": "opaque" if self.revertible else random.choice(["opaque", "transactional"]), **given}
         ttl = random.choice([None, None, timedelta(seconds=30), timedelta(days=1)])
         terms: dict[str, Any] = {"ttl": None if self.signed else ttl, "changelog": random.random() < 0.5}
-        terms |= {"backend": "redis"} if on_redis else {"partitions": random.choice([1, 1, 3]) if key else 1}
+        if on_redis:
+            # Drawn apart, so that the other choices of a seed do not depend on it.
+            buckets = Random(f"{self._number} {self._states}").choice([1, 3, 8])
+            terms |= {"backend": "redis", "partitions": buckets if key else 1}
+        else:
+            terms["partitions"] = random.choice([1, 1, 3]) if key else 1
         return StateSpec(name, key=key, measures=measures or {}, **{**terms, **given})
 
     def _key(self) -> dict[str, str]:

@@ -17,4 +17,4 @@ def test_what_random_lives_leave_is_what_their_models_say(tidegauge_spark):
 
     assert lived.compared == lived.states
     assert lived.attempts > lived.batches
-    assert min(lived.dead_letters, lived.rebuilt, lived.operated, lived.keys) > 0
+    assert min(lived.dead_letters, lived.rebuilt, lived.operated, lived.keys, lived.spread) > 0
