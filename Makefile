@@ -66,6 +66,7 @@ pictures: ready ## compare screenshots of every page with the accepted ones; ACC
 bench: $(DEV) ## run the benchmarks, or those in ARGS="lookup ingest --rounds 5", and write docs/benchmarks.md
 	$(BIN)/python -m benchmarks --write docs/benchmarks.json $(ARGS)
 	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks.capacity
 
 # Hides the notice about MkDocs 2.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
