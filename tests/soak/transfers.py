@@ -49,10 +49,14 @@ LARGEST = {"largest": Max("amount", type="bigint")}
 
 @dataclass(frozen=True)
 class Variant:
-    """One kind of pipeline. backends: of the debits and of the credits. spout: the promise of its source."""
+    """One kind of pipeline. backends: of the debits and of the credits. spout: the promise of its source.
+
+    buckets: over which a state in Redis is spread.
+    """
 
     backends: tuple[str, str]
     spout: Spout
+    buckets: int = 1
 
 
 VARIANTS = {
@@ -60,6 +64,7 @@ VARIANTS = {
     "opaque": Variant(("postgres", "postgres"), "opaque"),
     "redis": Variant(("redis", "redis"), "transactional"),
     "mixed": Variant(("postgres", "redis"), "opaque"),
+    "spread": Variant(("redis", "redis"), "opaque", buckets=8),
 }
 
 
@@ -108,8 +113,8 @@ def specs(pipeline: str, variant: Variant, release: Release) -> dict[str, StateS
         ("debits", "credits"), (DEBITS, CREDITS), state_names(pipeline), variant.backends, strict=True
     ):
         measures = dict(spec.measures) | (LARGEST if release.larger else {})
-        # A state outside the ledger's database cannot be partitioned, and is rebuilt from its changelog.
-        elsewhere = {"partitions": 1, "changelog": True} if backend != "postgres" else {}
+        # A state outside the ledger's database is rebuilt from its changelog.
+        elsewhere = {"partitions": variant.buckets, "changelog": True} if backend != "postgres" else {}
         found[role] = replace(spec, name=name, measures=measures, backend=backend, **elsewhere)
     return found
 
