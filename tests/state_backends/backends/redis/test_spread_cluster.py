@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from redis.crc import key_slot
 
-from tests.contracts.backends import spread
+from tests.contracts.backends import emptied, redis_client, spread
 from tests.state_backends.backends.own_redis import OwnCluster, servers, wait_until
 from tests.state_backends.backends.redis.test_cluster import VIEWS, run_in_spite_of
 from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed
-from tidegauge.state_backends import state_reader
+from tidegauge.state_backends import RedisBackingMap, state_reader
+from tidegauge.state_backends.backends.redis.archive import RedisArchive
 from tidegauge.state_backends.backends.redis.keys import Buckets
 from tidegauge.state_backends.errors import BackendUnavailable, LostBatchesError
 
@@ -132,6 +133,8 @@ class TestCluster:
         feed.backend.drop(feed.conn, feed.spec)
         feed.backend.archive.load(feed.spec, records)
         assert feed.backend.guarded(feed.spec).status().published == 1
+        RedisArchive(redis_client()).load(emptied(redis_client(), feed.spec), records)
+        assert RedisBackingMap(redis_client(), feed.spec).status().published == 1
         feed.backend.drop(feed.conn, feed.spec)
         assert feed.backend.guarded(feed.spec).status().is_empty
 
