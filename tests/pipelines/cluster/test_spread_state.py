@@ -7,7 +7,7 @@ import pytest
 from tests.pipelines.cluster.driver_process import SUBMIT
 from tests.pipelines.cluster.spark_cluster import wait_for
 from tests.pipelines.cluster.spread_driver import SPREAD
-from tests.state_backends.backends.own_redis import OwnCluster, servers
+from tests.state_backends.backends.own_redis import own_cluster
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 from tidegauge.state_backends import state_reader
 
@@ -19,10 +19,8 @@ REDIS = {"TIDEGAUGE_REDIS_WAIT": "1:10000"}
 
 
 @pytest.fixture
-def redis_cluster(tmp_path, monkeypatch):
-    with servers(tmp_path / "servers") as start:
-        cluster = OwnCluster(start)
-        monkeypatch.setenv("TIDEGAUGE_REDIS_URL", cluster.url)
+def redis_cluster(tmp_path):
+    with own_cluster(tmp_path / "servers") as cluster:
         yield cluster
 
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from tidegauge.pipelines.embedded.redis import redis_server
@@ -182,6 +183,15 @@ class OwnCluster:
     def _has_replica(master: OwnRedis) -> bool:
         found = master.client.info("replication")
         return any(name.startswith("slave") and part["state"] == "online" for name, part in _parts(found))
+
+
+@contextmanager
+def own_cluster(folder: Path) -> Iterator[OwnCluster]:
+    """Start a cluster that states are in within the block, because TIDEGAUGE_REDIS_URL names it."""
+    with servers(folder) as start, pytest.MonkeyPatch.context() as patch:
+        cluster = OwnCluster(start)
+        patch.setenv("TIDEGAUGE_REDIS_URL", cluster.url)
+        yield cluster
 
 
 def _slot_owners(ranges: Any) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 
 from tests.harness.process_tree import family, is_alive
 from tests.harness.waiting import eventually
-from tests.redis_without import forget, redis_without
+from tests.state_backends.backends.own_redis import own_cluster
 from tests.webapp.flights import SPECS
 from tidegauge.pipelines.embedded.temporary import temporary_database
 from tidegauge.state_backends import BatchLedger, Catalog, state_reader
@@ -28,11 +28,13 @@ from pathlib import Path
 from tidegauge import Count, Pipeline, StateSpec, Stream, Sum, TextFiles
 
 ORDERED = StateSpec("ordered", {"article": "text"}, {"orders": Count(), "articles": Sum("number", type="bigint")})
-BOUGHT = StateSpec("bought", {"article": "text"}, {"articles": Sum("number", type="bigint")}, backend="redis")
+BOUGHT = StateSpec(
+    "bought", {"article": "text"}, {"articles": Sum("number", type="bigint")}, backend="redis", partitions=8
+)
 
 
 def orders(folder: Path, files_per_batch: int = 1) -> Pipeline:
-    """Orders per article, in PostgreSQL and in Redis."""
+    """Orders per article, in PostgreSQL and in Redis, there spread over buckets."""
     lines = Stream.read(TextFiles(folder, files_per_batch=files_per_batch))
     sold = lines.each(article="split(line, ' ')[0]", number="cast(split(line, ' ')[1] AS bigint)").group_by("article")
     return Pipeline("orders", [sold.persistent_aggregate(ORDERED), sold.persistent_aggregate(BOUGHT)])
@@ -76,11 +78,10 @@ class Shop:
 
 
 @pytest.fixture
-def stored():
-    """Redis, without the keys of the state before and after."""
-    with redis_without("bought") as client:
-        yield client
-        forget(client, "bought")
+def stored(tmp_path):
+    """A Redis Cluster, which the states of the test are in."""
+    with own_cluster(tmp_path / "servers") as cluster:
+        yield cluster
 
 
 def await_batch(dsn, txid, driver):
@@ -114,7 +115,9 @@ def test_after_everything_was_lost_the_restored_pipeline_continues_exactly(proje
     # Java ends a moment after the driver that started it, and until then it may write into the checkpoint.
     eventually(lambda: not any(map(is_alive, started)))
 
-    forget(stored, "bought")
+    assert all(master.client.dbsize() for master in stored.masters)
+    for master in stored.masters:
+        master.client.flushall()
     shutil.rmtree(project.folder / "home" / "checkpoints")
     shop.order(FILES, FILES + 2)
     with temporary_database(database_url) as restored:
