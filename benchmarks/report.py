@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.cases import Case
 from benchmarks.charts import Bar, chart
+from benchmarks.headlines import HEADLINES, Headline
 from benchmarks.registry import BENCHMARKS, Benchmark
 from benchmarks.results import Section, read
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
@@ -16,11 +17,15 @@ from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 DOCS = REPOSITORY / "docs"
 RESULTS, PAGE, CHARTS = Path("benchmarks.json"), Path("benchmarks.md"), Path("images/benchmarks")  # in docs
 
-INTRODUCTION = """\
+TITLE = """\
 # Benchmarks
 
 <!-- Written by `python -m benchmarks.report` from benchmarks.json and the modules in benchmarks/: do not edit. -->
 
+How long or how fast Tidegauge is, as a multiple of what it is compared with.
+"""
+
+INTRODUCTION = """\
 Each benchmark compares Tidegauge with a limit or a peer **in one run**: cases take turns, round by round, so that a
 busy machine affects all of them alike. Use the ratios; rates on your own machine will differ.
 
@@ -38,6 +43,13 @@ Two peers need separate environments in `.tidegauge/peers`, and run only if they
 `.venv/bin/python -m benchmarks.peers trident`. Then run `make bench ARGS="feast trident yahoo"`; `yahoo`, which takes
 hours, is compared with Trident too, and fetches Kafka from Maven when it starts.
 """
+
+# A ratio in the first table, by the kind of its figure.
+RESULTS_IN_WORDS = {
+    "rates": "**{:.2f}** times as fast",
+    "times": "**{:.2f}** times as long",
+    "sizes": "**{:.2f}** times as large",
+}
 
 # The note of each kind of chart. A rate's unit ends in "/s".
 NOTES = {
@@ -61,7 +73,28 @@ def pages(sections: Mapping[str, Section]) -> dict[Path, str]:
     measured = {name: section for name in BENCHMARKS if (section := sections.get(name))}
     described = [_section(name, measured.get(name)) for name in BENCHMARKS]
     charts = {path: svg for name, section in measured.items() for path, (_, svg) in _charts(name, section).items()}
-    return {PAGE: "\n".join([INTRODUCTION, _contents(), *described, _environments(measured)]), **charts}
+    parts = [TITLE, _headlines(measured), INTRODUCTION, _contents(), *described, _environments(measured)]
+    return {PAGE: "\n".join(parts), **charts}
+
+
+def _headlines(measured: Mapping[str, Section]) -> str:
+    """Return the table of the first comparisons, as far as they are measured, and what is not measured yet."""
+    lines = ["| Tidegauge | compared with | result | measured | run it again |", "|---|---|---|---|---|"]
+    rows = [_headline(each, measured[each.benchmark]) for each in HEADLINES if each.benchmark in measured]
+    missing = ", ".join(f"[{name}](#{name})" for name in BENCHMARKS if name not in measured)
+    note = f"\n\nWithout results yet: {missing}." if missing else ""
+    return "\n".join([*lines, *filter(None, rows)]) + f"{note}\n"
+
+
+def _headline(headline: Headline, section: Section) -> str:
+    """Return a row of the first table; empty if the results have no such ratio."""
+    for case in section.cases:
+        if case.name == headline.case and headline.reference in case.ratio:
+            result = RESULTS_IN_WORDS[_kind(case.unit)].format(case.ratio[headline.reference])
+            name = headline.benchmark
+            run = f'[{name}](#{name}), {section.date[:10]} | `make bench ARGS="{name}"`'
+            return f"| {headline.what} | {headline.against} | {result} | {run} |"
+    return ""
 
 
 def _contents() -> str:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from benchmarks.cases import Case, median_case
+from benchmarks.headlines import HEADLINES
 from benchmarks.registry import BENCHMARKS
 from benchmarks.report import CHARTS, DOCS, PAGE, RESULTS, pages
 from benchmarks.results import Section, read
@@ -29,6 +30,15 @@ def test_the_committed_page_and_charts_are_those_of_the_committed_results():
 def test_the_committed_results_are_of_five_rounds_or_more():
     assert SECTIONS.keys() <= BENCHMARKS.keys()
     assert {name: each.options["rounds"] for name, each in SECTIONS.items() if each.options["rounds"] < 5} == {}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_first_table_has_a_row_for_each_headline_that_is_measured(name):
+    headlines = [each for each in HEADLINES if each.benchmark == name]
+
+    page = pages({name: SECTIONS[name]})[PAGE]
+
+    assert [f"| {each.what} | {each.against} | **" in page for each in headlines] == [True] * len(headlines)
 
 
 @pytest.mark.parametrize("name", SECTIONS)
@@ -67,6 +77,17 @@ def test_figures_that_nothing_is_compared_with_are_collapsed():
 
     assert page.index("| lookup |") < page.index("<details>") < page.index("| lookup_server_ms |")
     assert "<details>" not in pages({"bulk": section(alone)})[PAGE]
+
+
+def test_a_headline_says_rate_or_time_and_how_to_run_it_again():
+    rate = median_case("lookup", [3.0], "requests/s", {"bare_django": [4.0]})
+    time = median_case("tidegauge_1_20", [5.0], "ms", {"noop": [4.0]})
+
+    page = pages({"lookup": section(rate), "batch-cost": section(time)})[PAGE]
+
+    assert page.index("**1.25** times as long") < page.index("**0.75** times as fast") < page.index("## lookup")
+    assert '| [lookup](#lookup), 2026-11-22 | `make bench ARGS="lookup"` |' in page
+    assert "Without results yet: [merge](#merge), " in page
 
 
 def test_a_benchmark_without_results_is_described_with_the_command_that_measures_it():
