@@ -81,15 +81,22 @@ def _naming_a_pooler() -> Iterator[None]:
 
 
 @contextmanager
-def lent(dsn: str, name: str) -> Iterator[psycopg.Connection]:
+def lent(dsn: str, name: str, *, in_transaction: bool = False) -> Iterator[psycopg.Connection]:
     """Lend the connection that this process keeps from task to task, or open one. See `connect`.
 
+    in_transaction: lend it in a transaction, which is committed at the end. It begins in the round trip that finds out
+    whether the connection is still open.
     Closes it if the task fails with any error, because the cause may be the connection itself, for example after a
     failover; the next attempt then opens another.
     """
-    conn = _still_open(dsn, name) or connect(dsn, name)
+    conn = _still_open(dsn, name, in_transaction)
+    if conn is None:
+        conn = connect(dsn, name)
+        if in_transaction:
+            conn.execute("BEGIN")
     try:
         yield conn
+        conn.commit()
     except BaseException:
         conn.close()
         raise
@@ -97,12 +104,15 @@ def lent(dsn: str, name: str) -> Iterator[psycopg.Connection]:
         conn.close()  # because another thread has kept one in the meantime
 
 
-def _still_open(dsn: str, name: str) -> psycopg.Connection | None:
+def _still_open(dsn: str, name: str, in_transaction: bool) -> psycopg.Connection | None:
     conn = _kept.pop(dsn, None)
     if conn is None:
         return None
     try:
-        conn.execute("SELECT set_config('application_name', %s, false)", [f"tidegauge {name}"[:63]])
+        with conn.pipeline():
+            conn.execute("SELECT set_config('application_name', %s, false)", [f"tidegauge {name}"[:63]])
+            if in_transaction:
+                conn.execute("BEGIN")
     except psycopg.OperationalError:
         conn.close()
         return None

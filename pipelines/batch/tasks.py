@@ -169,9 +169,12 @@ def _writer(task: Task) -> Iterator[psycopg.Connection]:
     """
     context = task.context
     name = f"{context.batch.pipeline} {task.name} {context.batch.txid}"
-    lending = lent(context.dsn, name) if context.keeps_connections else connect(context.dsn, name)
-    with lending as conn, conn.transaction() if task.in_ledger else nullcontext():
-        yield conn
+    if context.keeps_connections:
+        with lent(context.dsn, name, in_transaction=task.in_ledger) as conn:
+            yield conn
+    else:
+        with connect(context.dsn, name) as conn, conn.transaction() if task.in_ledger else nullcontext():
+            yield conn
 
 
 def _with_one_nan(tuples: list[dict[str, Any]], spec: StateSpec) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ it the ledger detects a batch that comes again with other input, and a lost chec
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -118,15 +118,28 @@ def lock_fence(conn: psycopg.Connection, batch: Batch) -> None:
 
     Call it inside the transaction that writes. Raises FencedError if another driver or attempt has taken over.
     """
-    row = conn.execute(
+    ask_fence(conn, batch)()
+
+
+def ask_fence(conn: psycopg.Connection, batch: Batch) -> Callable[[], None]:
+    """Lock the row, but return the check instead of waiting for the answer.
+
+    For psycopg's pipeline mode: call the check after the pipeline, because reading an answer within it is a round trip.
+    """
+    asked = conn.execute(
         "SELECT fence, token, open_txid, open_attempt, tidegauge.is_original() "
         "FROM tidegauge.pipeline WHERE name = %s FOR SHARE",
         [batch.pipeline],
-    ).fetchone()
-    if row is None or tuple(row[:4]) != (batch.fence, batch.token, batch.txid, batch.attempt):
-        raise FencedError(taken_over(batch))
-    if not row[4]:
-        raise restored(batch.pipeline)
+    )
+
+    def check() -> None:
+        row = asked.fetchone()
+        if row is None or tuple(row[:4]) != (batch.fence, batch.token, batch.txid, batch.attempt):
+            raise FencedError(taken_over(batch))
+        if not row[4]:
+            raise restored(batch.pipeline)
+
+    return check
 
 
 def record_attempt(

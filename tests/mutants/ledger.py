@@ -136,7 +136,7 @@ MUTANTS = [
     Mutant(
         "ledger/a-task-writes-to-a-ledger-that-was-restored",
         BATCH,
-        "    if not row[4]:\n        raise restored(batch.pipeline)\n",
+        "        if not row[4]:\n            raise restored(batch.pipeline)\n",
         "",
         EPOCH_TESTS,
     ),

@@ -143,15 +143,22 @@ MUTANTS = [
     Mutant(
         "merge/a-task-writes-without-the-fence",
         SESSION,
-        "            lock_fence(self._conn, self._batch)\n",
+        "            before=self._ask_fence,\n",
+        "",
+        SESSIONS,
+    ),
+    Mutant(
+        "merge/an-updater-writes-without-the-fence",
+        SESSION,
+        "        lock_fence(self._conn, self._batch)\n",
         "",
         SESSIONS,
     ),
     Mutant(
         "merge/a-task-appends-nothing-to-the-changelog",
         SESSION,
-        "            self._log.append(self._batch.txid)\n",
-        "            pass\n",
+        "after=self._append if self._spec.changelog else None",
+        "after=None",
         SESSIONS,
     ),
     Mutant(

@@ -26,6 +26,7 @@ def without_revert() -> None:
 def without_fence() -> None:
     """Whoever writes is let, also under an old fence or attempt."""
     _replace_everywhere("lock_fence", lambda conn, batch: None)
+    _replace_everywhere("ask_fence", lambda conn, batch: lambda: None)
 
 
 def without_snapshot() -> None:

@@ -1,7 +1,7 @@
 """A backing map in PostgreSQL: a typed table, rows addressed by arrays of keys, batches merged on the server."""
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, LiteralString
@@ -164,12 +164,21 @@ class PostgresBackingMap:
         return new + old
 
     def merge(
-        self, batches: Iterable["pa.RecordBatch"], txid: int, batch_time: datetime, *, first_run: bool = False
+        self,
+        batches: Iterable["pa.RecordBatch"],
+        txid: int,
+        batch_time: datetime,
+        *,
+        first_run: bool = False,
+        before: Callable[[], Callable[[], None]] | None = None,
+        after: Callable[[], object] | None = None,
     ) -> int:
         """Fold partial aggregates into the stored rows; one row per key in `batches`. Returns the number of keys.
 
         batches: Arrow batches with the key columns and those of `spec.partial_columns`, by name.
         first_run: no run before this one can have written the rows, so that one of this batch is another task's.
+        before, after: called before any row is read, and once the rows are merged, in psycopg's pipeline mode, so that
+            what they execute travels with the merge's own statements. `before` returns what reads its answers.
         A key whose total leaves the range of its column keeps its row, and is in `refused` instead of the result.
         Runs inside the caller's transaction, once, and leaves the rows in the temporary table `StateTable.incoming`
         until it ends.
@@ -185,29 +194,37 @@ class PostgresBackingMap:
         parameters = {"txid": txid, "newest": txid - first_run, "batch_time": batch_time, "ttl": self.spec.ttl}
         names = [*self._table.key, *self._table.values]
         self.refused = []
-        self._empty_incoming()
+        with self._conn.pipeline():
+            self._empty_incoming()
+            answered = before() if before else None
+        if answered:
+            answered()
         keyed = batches if self.spec.key else map(_with_singleton, batches)
         if self.spec.folds_in_sql:
             received = self._copy(self._table.incoming, names, keyed)
-            applied = self._merge_or_refuse(parameters)
+            applied = self._merge_or_refuse(parameters, after)
         else:
             folded = (self._fold(chunk, parameters) for chunk in _chunks(keyed))
             received = sum(self._copy_rows(self._table.incoming, names, chunk) for chunk in folded) + len(self.refused)
-            applied = self._merge_incoming(parameters)
+            applied = self._merge_incoming(parameters, after)
         merged = received - len(self.refused)
         if applied < merged and self._table.keeps_txid:
             self._refuse_newer(parameters)
         return merged
 
-    def _merge_or_refuse(self, parameters: dict[str, Any]) -> int:
+    def _merge_or_refuse(self, parameters: dict[str, Any], after: Callable[[], object] | None) -> int:
         try:
-            # A savepoint, so that what was copied is still there.
-            with self._conn.transaction():
-                return self._merge_incoming(parameters)
+            return self._merge_incoming(parameters, after, savepoint=True)
         except psycopg.errors.NumericValueOutOfRange:
+            # What was copied is still there.
+            self._conn.execute("ROLLBACK TO SAVEPOINT copied")
+            # psycopg may take statements as prepared that the server has skipped after the error. It forgets them in a
+            # rollback of its own.
+            with self._conn.transaction(force_rollback=True):
+                pass
             # The statement does not say which row; Python finds it, by the same folds.
             self._refuse_incoming(parameters)
-            return self._merge_incoming(parameters)
+            return self._merge_incoming(parameters, after)
 
     def _refuse_incoming(self, parameters: dict[str, Any]) -> None:
         """Take the keys whose fold leaves the range of its column out of the incoming rows."""
@@ -233,9 +250,20 @@ class PostgresBackingMap:
             self.refused.append(refused_fold(self.spec, key if self.spec.key else (), partial, error))
             return None
 
-    def _merge_incoming(self, parameters: dict[str, Any]) -> int:
+    def _merge_incoming(
+        self, parameters: dict[str, Any], after: Callable[[], object] | None, *, savepoint: bool = False
+    ) -> int:
         try:
-            return self._conn.execute(merge_sql(self._table), parameters).rowcount
+            # psycopg's own context for savepoints would wait for each of its statements.
+            with self._conn.pipeline():
+                if savepoint:
+                    self._conn.execute("SAVEPOINT copied")
+                merged = self._conn.execute(merge_sql(self._table), parameters)
+                if savepoint:
+                    self._conn.execute("RELEASE SAVEPOINT copied")
+                if after:
+                    after()
+            return merged.rowcount
         except psycopg.errors.CardinalityViolation as error:
             raise DuplicateKeyError(
                 f"state {self.spec.name!r}: batch {parameters['txid']} carries a key twice; "
@@ -266,11 +294,12 @@ class PostgresBackingMap:
     def _empty_incoming(self) -> None:
         types = self._table.key | self._table.values
         self._conn.execute(
-            sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {0} ({1}) ON COMMIT DELETE ROWS; DELETE FROM {0}").format(
+            sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {} ({}) ON COMMIT DELETE ROWS").format(
                 self._table.incoming,
                 commas(sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in types.items()),
             )
         )
+        self._conn.execute(sql.SQL("DELETE FROM {}").format(self._table.incoming))
 
     def _create(self, table: sql.Identifier, names: Iterable[str]) -> None:
         self._conn.execute(

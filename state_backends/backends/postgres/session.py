@@ -1,6 +1,6 @@
 """A state in PostgreSQL within one attempt at a batch: what a task writes is one transaction under the ledger's row."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import cached_property
@@ -17,7 +17,7 @@ from tidegauge.state_backends.changelog import Changelog
 from tidegauge.state_backends.committed import finished
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.extras import OptionalModule
-from tidegauge.state_backends.ledger.batch import Batch, lock_fence
+from tidegauge.state_backends.ledger.batch import Batch, ask_fence, lock_fence
 from tidegauge.state_backends.protocols import IBackingMap
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.state_spec import StateSpec
@@ -57,24 +57,29 @@ class PostgresSession:
     @contextmanager
     def writing(self) -> Iterator[None]:
         # A task that writes several states has one transaction open for all of them; a savepoint for each would cost
-        # two more round trips.
+        # two more round trips. `merge` and `updating` check the attempt, in the round trip that they begin with.
         is_open = self._conn.info.transaction_status == TransactionStatus.INTRANS
         with nullcontext() if is_open else self._conn.transaction():
-            lock_fence(self._conn, self._batch)
             yield
 
     @contextmanager
     def updating(self) -> Iterator[IBackingMap]:
+        lock_fence(self._conn, self._batch)
         yield LoggedMap(self.rows, self._log) if self._spec.changelog else self.rows
 
     def merge(self, batches: Iterable["pa.RecordBatch"], *, first_run: bool = False) -> int:
         rows = self.rows
         # Opaque rows of an earlier attempt are reverted by now; those of other kinds stay.
         is_first = first_run and (self._spec.kind == "opaque" or not self._batch.is_retry)
-        keys = rows.merge(batches, self._batch.txid, self._batch.batch_time, first_run=is_first)
+        keys = rows.merge(
+            batches,
+            self._batch.txid,
+            self._batch.batch_time,
+            first_run=is_first,
+            before=self._ask_fence,
+            after=self._append if self._spec.changelog else None,
+        )
         self.refused = rows.refused
-        if self._spec.changelog:
-            self._log.append(self._batch.txid)
         return keys
 
     def new_values(self, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
@@ -107,6 +112,12 @@ class PostgresSession:
             cursor.execute(_between_sql(self._table, column, start is None), parameters)
             while rows := cursor.fetchmany(EMITTED_ROWS):
                 yield _as_arrow(rows, schema)
+
+    def _ask_fence(self) -> Callable[[], None]:
+        return ask_fence(self._conn, self._batch)
+
+    def _append(self) -> None:
+        self._log.append(self._batch.txid)
 
     @cached_property
     def _log(self) -> Changelog:

@@ -1,6 +1,7 @@
 """What a task writes together: all its states that are in the ledger's database, and no other store's."""
 
 from dataclasses import replace
+from tempfile import TemporaryFile
 
 import psycopg
 import pyarrow as pa
@@ -8,8 +9,10 @@ import pytest
 
 from tests.pipelines.fault_injection import InjectedFault
 from tests.redis_without import redis_without
+from tidegauge.pipelines import connections
 from tidegauge.pipelines.batch import tasks
 from tidegauge.pipelines.batch.tasks import MergeTask, UpdateTask, written
+from tidegauge.pipelines.connections import lent
 from tidegauge.pipelines.declare.context import BatchContext
 from tidegauge.pipelines.operators.counts import RunningTotal
 from tidegauge.state_backends import BatchLedger, Catalog, Count, RedisBackingMap, StateSpec, Sum
@@ -112,6 +115,28 @@ def test_an_updater_is_given_all_tuples_of_a_key_that_is_not_a_number(context):
     assert done.keys == 1
     with psycopg.connect(context.dsn) as conn:
         assert conn.execute("SELECT n FROM tidegauge_state.task_readings").fetchall() == [(5,)]
+
+
+def round_trips(context, *states):
+    """Write states over a connection that the worker has kept; return how often the task waited for the database."""
+    with lent(context.dsn, "before"):
+        pass
+    with TemporaryFile("w+") as trace:
+        connections._kept[context.dsn].pgconn.trace(trace.fileno())
+        written_of(context, *states)
+        connections._kept[context.dsn].pgconn.untrace()
+        trace.seek(0)
+        messages = [line.split("\t")[3].strip() for line in trace]
+    # What ends an answer that the client waits for.
+    return messages.count("ReadyForQuery") + messages.count("CopyInResponse")
+
+
+def test_a_task_waits_for_the_database_six_times_and_four_times_more_for_each_further_state(context, monkeypatch):
+    kept = replace(context, keeps_connections=True)
+    monkeypatch.setattr(connections, "_kept", {})
+
+    assert round_trips(kept, (FIRST, ONCE)) == 6
+    assert round_trips(kept, (FIRST, ONCE), (SECOND, ONCE)) == 10
 
 
 def test_a_partition_without_rows_needs_no_connection(context):

@@ -54,6 +54,15 @@ def test_a_task_of_an_earlier_attempt_writes_nothing(feed, batch_id):
     assert history(feed, "b", 2) == before == []
 
 
+@pytest.mark.parametrize("batch_id", [1, 0], ids=["open", "committed"])
+def test_an_updater_of_an_earlier_attempt_gets_no_rows(feed, batch_id):
+    _, session = feed.begin(batch_id)
+    feed.begin(batch_id)
+
+    with pytest.raises(FencedError), session.writing(), session.updating():
+        pytest.fail("the updater got rows")
+
+
 def test_a_state_without_a_changelog_is_written_too(conn, fresh):
     feed = StoreFeed(conn, fresh(replace(VIEWS, changelog=False)))
 
