@@ -162,6 +162,13 @@ MUTANTS = [
         SESSIONS,
     ),
     Mutant(
+        "merge/statements-that-the-server-has-skipped-count-as-prepared",
+        ROWS,
+        "with self._conn.transaction(force_rollback=True):",
+        "if False:",
+        SESSIONS,
+    ),
+    Mutant(
         "merge/revert-leaves-the-entries",
         SESSION,
         "            self._log.revert(self._batch.txid)\n",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.state_backends.feed import arrow, views
 from tests.state_backends.store_feed import StoreFeed
-from tidegauge.state_backends import Changelog, Count, StateSpec
+from tidegauge.state_backends import Changelog, Count, StateSpec, Sum
 from tidegauge.state_backends.errors import FencedError, SecondWriterError
 
 VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()}, changelog=True)
@@ -107,3 +107,15 @@ class TestSecondWriter:
 
         feed.commit(batch, 2)
         assert feed.read("a", "b") == [11, 1]
+
+
+def test_totals_that_are_refused_batch_after_batch_leave_the_connection_usable(conn, fresh):
+    # As many batches as it takes until psycopg prepares the statements of a merge that fails.
+    feed = StoreFeed(conn, fresh(replace(VIEWS, measures={"n": Sum("n", type="bigint")})))
+    feed.run(views(("full", 2**63 - 1)))
+
+    for _ in range(8):
+        feed.run(views(("a", 1), ("full", 1)))
+
+    assert feed.read("a", "full") == [8, 2**63 - 1]
+    assert history(feed, "a", 9) == [8, 7, 6, 5, 4, 3, 2, 1]
