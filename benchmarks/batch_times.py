@@ -3,18 +3,19 @@
 It does not depend on how pipelines run a batch, so that any query can be measured.
 """
 
+import json
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property, wraps
 from threading import Event
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQueryListener
 
 REPORT_SECONDS = 30.0  # how long to wait for Spark to report the end of a query
 WHOLE = "triggerExecution"  # a batch with all of Spark's bookkeeping; Spark's own name
@@ -36,25 +37,39 @@ class Span:
 
 
 @dataclass
-class BatchTimes(StreamingQueryListener):
-    """The phases of each batch of one query, as Spark reports them: name to ms, in the order of the batches."""
+class BatchTimes:
+    """The phases of each batch of one query, as Spark reports them: name to ms, in the order of the batches.
+
+    It is a Java listener, because PySpark's own asks Java for every part of a progress: some 500 messages per batch,
+    which compete with the next batch.
+    """
 
     batches: list[Milliseconds] = field(default_factory=list)
     run_id: str = ""
     ended: Event = field(default_factory=Event)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        self.run_id = str(event.runId)
+        self.run_id = str(event.runId())
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        if INSIDE in event.progress.durationMs:  # absent if the query has only checked for input
-            self.batches.append({name: float(ms) for name, ms in event.progress.durationMs.items()})
+        durations = json.loads(event.progress().json())["durationMs"]
+        if INSIDE in durations:  # absent if the query has only checked for input
+            self.batches.append({name: float(ms) for name, ms in durations.items()})
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         pass
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         self.ended.set()
+
+    @cached_property
+    def _jlistener(self) -> Any:
+        """What PySpark registers. Made once, when it has prepared Java's calls of Python."""
+        assert SparkContext._jvm is not None
+        return getattr(SparkContext._jvm, "org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper")(self)
+
+    class Java:
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
 @contextmanager
@@ -64,13 +79,13 @@ def batch_times(spark: SparkSession) -> Iterator[BatchTimes]:
     Raises TimeoutError if Spark does not report the query's end.
     """
     times = BatchTimes()
-    spark.streams.addListener(times)
+    spark.streams.addListener(times)  # type: ignore[arg-type]
     try:
         yield times
         if not times.ended.wait(REPORT_SECONDS):
             raise TimeoutError(f"Spark has not reported the query's end after {REPORT_SECONDS} s")
     finally:
-        spark.streams.removeListener(times)
+        spark.streams.removeListener(times)  # type: ignore[arg-type]
 
 
 @contextmanager
