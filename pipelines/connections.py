@@ -110,9 +110,9 @@ def _still_open(dsn: str, name: str, in_transaction: bool) -> psycopg.Connection
         return None
     try:
         with conn.pipeline():
-            conn.execute("SELECT set_config('application_name', %s, false)", [f"tidegauge {name}"[:63]])
             if in_transaction:
                 conn.execute("BEGIN")
+            conn.execute("SELECT set_config('application_name', %s, false)", [f"tidegauge {name}"[:63]])
     except psycopg.OperationalError:
         conn.close()
         return None

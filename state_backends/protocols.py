@@ -153,9 +153,9 @@ class BackendSession(Protocol):
         the store has lost some of it since."""
 
     def writing(self) -> AbstractContextManager[None]:
-        """Return a context in which the task may write. Its attempt is checked here, or by `merge` and `updating` before
-        they read or write a row.
+        """Return a context in which the task may write.
 
+        Its attempt is checked here, or by `merge` and `updating` before they read or write a row.
         Where the rows are in the ledger's database it is the caller's transaction, or one of its own.
         """
 

@@ -6,6 +6,7 @@ MERGE = "state_backends/backends/postgres/merge.py"
 ROWS = "state_backends/backends/postgres/rows.py"
 SESSION = "state_backends/backends/postgres/session.py"
 CHANGELOG = "state_backends/changelog.py"
+CONNECTIONS = "pipelines/connections.py"
 
 TESTS = ["tests/state_backends/backends/test_merge.py"]
 GENERIC = ["tests/state_backends/backends/test_generic_path.py"]
@@ -153,6 +154,20 @@ MUTANTS = [
         "        lock_fence(self._conn, self._batch)\n",
         "",
         SESSIONS,
+    ),
+    Mutant(
+        "merge/states-over-a-kept-connection-have-no-transaction",
+        CONNECTIONS,
+        '            if in_transaction:\n                conn.execute("BEGIN")\n',
+        "",
+        ["tests/pipelines/batch/test_tasks.py"],
+    ),
+    Mutant(
+        "merge/states-over-a-new-connection-have-no-transaction",
+        CONNECTIONS,
+        '        if in_transaction:\n            conn.execute("BEGIN")\n    try:',
+        "    try:",
+        ["tests/pipelines/batch/test_tasks.py"],
     ),
     Mutant(
         "merge/a-task-appends-nothing-to-the-changelog",

@@ -55,6 +55,17 @@ def context(database_url, client):
         ledger.release()
 
 
+@pytest.fixture
+def kept(context, monkeypatch):
+    """The same for a worker that keeps its connection, and has one."""
+    monkeypatch.setattr(connections, "_kept", {})
+    with lent(context.dsn, "before"):
+        pass
+    yield replace(context, keeps_connections=True)
+    for conn in connections._kept.values():
+        conn.close()
+
+
 def written_of(context, *states):
     """Run one task over states and their rows; return how many keys it wrote of each."""
     run = [MergeTask(spec, context) for spec, _ in states]
@@ -66,11 +77,13 @@ def stored(context, name):
         return conn.execute(f"SELECT word, count FROM {name}").fetchall()
 
 
-def test_states_in_the_ledgers_database_are_written_all_or_none(context):
-    with pytest.raises(DuplicateKeyError):
-        written_of(context, (FIRST, ONCE), (SECOND, TWICE))
+def test_states_in_the_ledgers_database_are_written_all_or_none(context, kept):
+    # The second time over the connection that was kept, and the third time over another, because the error closed it.
+    for each in (context, kept, kept):
+        with pytest.raises(DuplicateKeyError):
+            written_of(each, (FIRST, ONCE), (SECOND, TWICE))
 
-    assert stored(context, "tidegauge_state.task_first") == []
+        assert stored(context, "tidegauge_state.task_first") == []
 
 
 def test_nothing_is_yielded_before_it_is_committed(context):
@@ -118,9 +131,7 @@ def test_an_updater_is_given_all_tuples_of_a_key_that_is_not_a_number(context):
 
 
 def round_trips(context, *states):
-    """Write states over a connection that the worker has kept; return how often the task waited for the database."""
-    with lent(context.dsn, "before"):
-        pass
+    """Write states over the connection that the worker has kept; return how often the task waited for the database."""
     with TemporaryFile("w+") as trace:
         connections._kept[context.dsn].pgconn.trace(trace.fileno())
         written_of(context, *states)
@@ -131,10 +142,7 @@ def round_trips(context, *states):
     return messages.count("ReadyForQuery") + messages.count("CopyInResponse")
 
 
-def test_a_task_waits_for_the_database_six_times_and_four_times_more_for_each_further_state(context, monkeypatch):
-    kept = replace(context, keeps_connections=True)
-    monkeypatch.setattr(connections, "_kept", {})
-
+def test_a_task_waits_for_the_database_six_times_and_four_times_more_for_each_further_state(kept):
     assert round_trips(kept, (FIRST, ONCE)) == 6
     assert round_trips(kept, (FIRST, ONCE), (SECOND, ONCE)) == 10
 
