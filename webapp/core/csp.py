@@ -2,8 +2,9 @@
 
 Only the frame of a board may be framed, by pages of the origins in TIDEGAUGE_FRAME_ORIGINS.
 
-The dashboard loads only files from this server. The admin's theme also evaluates expressions in attributes and writes
-styles (Alpine). No inline script is allowed anywhere.
+The dashboard loads only files from this server; of styles within a page, only its own style sheets apply, by their
+digests. The admin's theme also evaluates expressions in attributes and writes styles (Alpine). No inline script is
+allowed anywhere.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +13,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+
+from tidegauge.webapp.core import first_paint
 
 PAGES = {
     "default-src": "'self'",
@@ -80,7 +83,8 @@ def policy_of(request: HttpRequest) -> str:
 def _pages(events_url: str) -> str:
     """Allow connections to the events process, which may have an origin of its own."""
     parts = urlsplit(events_url)
-    return _joined(PAGES | ({"connect-src": f"'self' {parts.scheme}://{parts.netloc}"} if parts.netloc else {}))
+    connections = {"connect-src": f"'self' {parts.scheme}://{parts.netloc}"} if parts.netloc else {}
+    return _joined(PAGES | {"style-src": f"'self' {first_paint.sources()}"} | connections)
 
 
 def _joined(policy: Mapping[str, str]) -> str:

@@ -31,5 +31,8 @@ STORAGES = {
     "staticfiles": {"BACKEND": "tidegauge.webapp.core.static_files.CollectedOrNotStorage"},
 }
 
+# Style sheets that pages contain at a browser's first visit; see webapp/core/first_paint.py.
+TIDEGAUGE_FIRST_STYLES = ["dashboard/shell.css", "dashboard/tidegauge.css", "dashboard/health.css"]
+
 # Where the site of the documentation is, whose sections the search then finds, such as https://docs.example/tidegauge.
 TIDEGAUGE_DOCS_URL = env.str("TIDEGAUGE_DOCS_URL", default="").rstrip("/")
