@@ -86,6 +86,7 @@ def test_a_newcomer_sees_what_runs_what_the_words_mean_and_finds_a_key(page, dem
     page.locator("#pipeline-aircraft").get_by_role("link", name="aircraft").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("aircraft")
     expect(page.locator("#chart-rate .uplot")).to_be_visible()
+    page.get_by_role("navigation", name="Pipeline").get_by_role("link", name="States & lineage").click()
     expect(page.get_by_role("heading", name="Lineage")).to_be_visible()
 
     page.keyboard.press("/")
@@ -99,7 +100,7 @@ def test_a_newcomer_sees_what_runs_what_the_words_mean_and_finds_a_key(page, dem
 def test_an_analyst_groups_orders_runs_the_request_and_compares_keys(page, demo):
     demo.wait_for_batch(3)
     page.goto("/states/flights_by_hour/")
-    page.get_by_role("link", name="Explore").click()
+    page.get_by_role("navigation", name="State").get_by_role("link", name="Explore").click()
     page.get_by_role("checkbox", name="origin", exact=True).check()
     page.get_by_label("Order").select_option(label="flights, largest first")
     page.get_by_role("button", name="Show", exact=True).click()
@@ -177,10 +178,14 @@ def test_every_page_fits_a_phone_in_dark_mode(phone, demo):
         assert phone.evaluate(TOO_SMALL) == [], address
 
     phone.goto("/")
-    for name in ("Maintenance", "API keys", "Health"):
-        phone.get_by_role("navigation", name="Main").get_by_role("link", name=name).tap()
-        expect(phone.locator("nav [aria-current=page]")).to_have_text(name)
-    phone.get_by_role("navigation", name="Main").get_by_role("link", name="States").tap()
+    tabs = phone.get_by_role("navigation", name="Main")
+    for name in ("Maintenance", "API keys"):
+        tabs.get_by_text("More").tap()
+        tabs.get_by_role("link", name=name).tap()
+        expect(tabs.locator("[aria-current=page]")).to_have_text(name)
+    for name in ("Alerts", "Explore", "Health", "States"):
+        tabs.get_by_role("link", name=name).tap()
+        expect(tabs.locator("[aria-current=page]")).to_contain_text(name)
     phone.locator("#state-routes").get_by_role("link").first.tap()
     phone.get_by_role("searchbox").fill("LAX")
     expect(phone.locator("table.entries tbody tr").first).to_contain_text("LAX")
@@ -188,11 +193,18 @@ def test_every_page_fits_a_phone_in_dark_mode(phone, demo):
 
 PAGES = [
     "/",
+    "/pipelines/",
+    "/explore",
     "/pipelines/flights/",
+    "/pipelines/flights/states",
+    "/pipelines/flights/api",
     "/pipelines/flights/batches",
     "/pipelines/flights/batches/1",
     "/pipelines/flights/dead-letters",
     "/states/flights_by_carrier/",
+    "/states/flights_by_carrier/schema",
+    "/states/flights_by_carrier/api",
+    "/states/flights_by_carrier/maintenance",
     "/states/totals/",
     "/states/delays_by_day/explore",
     "/lineage",
@@ -204,7 +216,7 @@ PAGES = [
 
 # Controls too small for a thumb; a label is part of its control. Exempt are links and boxes in text and tables.
 TOO_SMALL = """() => [...document.querySelectorAll(
-        ".top a, .top button, main button, main input, main select, main textarea, .pages a, .choices a")]
+        ".rail a, .rail button, .tabs a, .tabs summary, main button, main input, main select, main textarea, .pages a, .choices a")]
     .filter((target) => target.type !== "hidden" && target.offsetParent && getComputedStyle(target).clipPath === "none")
     .filter((target) => target.type !== "checkbox" || !target.closest("table"))
     .map((target) => target.closest("label") || target)

@@ -168,7 +168,7 @@ class TestPages:
         assert "It will not be retried. Correct the cause, then start " in page
         assert "Lag none" not in page
         assert "Pending unknown" in page
-        assert " 3 interrupted " in page
+        assert " 3 interrupted " in text(admin_client.get("/pipelines/flights/batches"))
         assert "Failure" not in page
         assert "Pause pipeline" not in page
 

@@ -115,6 +115,12 @@ def well_pipelines(query: OverviewQuery, shown: Iterable[PipelineStatus]) -> Pag
     return Paginator(_sorted(well, query.sort, PIPELINE_ORDERS), PAGE_ROWS).get_page(query.pipelines_page)
 
 
+def listed_pipelines(query: OverviewQuery, pipelines: Iterable[PipelineStatus]) -> Page[PipelineStatus]:
+    """Return a page of all that the filter leaves, the worst first."""
+    found = _sorted(shown_pipelines(query, pipelines), query.sort, PIPELINE_ORDERS)
+    return Paginator(found, PAGE_ROWS).get_page(query.pipelines_page)
+
+
 def shown_states(
     query: OverviewQuery, pipelines: Iterable[PipelineStatus], states: Iterable[StateSummary]
 ) -> Page[StateSummary]:

@@ -35,10 +35,15 @@ class Mark:
 
 @dataclass(frozen=True)
 class Strip:
-    """pipelines: how many the user sees."""
+    """pipelines: how many the user sees. troubled: how many of them have a problem."""
 
     marks: tuple[Mark, ...]
     pipelines: int
+    troubled: int
+
+    @property
+    def is_bad(self) -> bool:
+        return any(mark.tone == "bad" for mark in self.marks)
 
     @property
     def title(self) -> str:
@@ -67,7 +72,7 @@ def _strip(request: HttpRequest, pipelines: list[PipelineStatus]) -> Strip:
     marks = [_mark(name, by_verdict[name]) for name in WORST_FIRST if name in by_verdict]
     if key_scope(request).is_unrestricted and silent_since():
         marks.append(_schedule())
-    return Strip(tuple(marks), len(pipelines))
+    return Strip(tuple(marks), len(pipelines), sum(map(len, by_verdict.values())))
 
 
 def _schedule() -> Mark:

@@ -95,9 +95,10 @@ def usual_range(pipeline: PipelineStatus) -> str:
 class Chart:
     """name: part of its id. unit: `s`, which is shown as a duration, or any other. lines: (series, label).
 
-    form: line, or steps for values that hold until the next one. from_zero: the axis begins at 0, because lengths are
-    compared; else it shows the values that there are. of_whole_batches: about whole batches, so not shown to
-    a restricted user. of_event_time: only shown if the pipeline has event time.
+    form: line, steps for values that hold until the next one, or stack for parts that add up. from_zero: the axis
+    begins at 0, because lengths are compared; else it shows the values that there are. of_whole_batches: about whole
+    batches, so not shown to a restricted user. of_event_time: only shown if the pipeline has event time. limit: drawn
+    as a line; None for none.
     """
 
     name: str
@@ -108,17 +109,31 @@ class Chart:
     from_zero: bool = True
     of_whole_batches: bool = False
     of_event_time: bool = False
+    limit: float | None = None
 
 
-DURATION = Chart("duration", "Batch duration", "s", [("longest_seconds", "Longest"), ("seconds", "Average")])
+DURATION = Chart("duration", "Longest batch", "s", [("longest_seconds", "Longest"), ("seconds", "Average")])
+LAG = Chart("lag", "Lag", "s", [("lag_seconds", "Oldest input not counted")])
+PHASES_OF_BATCHES = Chart(
+    "phases",
+    "Batch duration",
+    "s",
+    # The longest one first, which has the first colour, and is on top.
+    [(name, name) for name in sorted(PHASES, key=lambda name: name != "addBatch")],
+    form="stack",
+    of_whole_batches=True,
+)
+# Those of the first screen, and the others.
 PIPELINE_CHARTS = (
+    LAG,
     Chart("rate", "Rows per second", "rows/s", [("rows_per_second", "Rows per second")], of_whole_batches=True),
-    Chart("lag", "Lag", "s", [("lag_seconds", "Oldest input not counted")]),
+    PHASES_OF_BATCHES,
+)
+MORE_CHARTS = (
     Chart("pending", "Pending input", "", [("pending", "Pending")]),
     Chart("freshness", "Freshness", "s", [("freshness_seconds", "Maximum age of the values served")]),
     Chart("event-age", "Newest event", "s", [("event_age_seconds", "Age when committed")], of_event_time=True),
     DURATION,
-    Chart("phases", "Parts of a batch", "s", [(name, name) for name in PHASES], of_whole_batches=True),
     Chart(
         "rejected",
         "Rejected and late rows",
@@ -128,11 +143,17 @@ PIPELINE_CHARTS = (
 )
 
 
-def pipeline_charts(*, is_restricted: bool, has_event_time: bool, pending_unit: str) -> list[Chart]:
+def pipeline_charts(*, is_restricted: bool, lag_limit: float | None) -> list[Chart]:
+    """Return the charts of the first screen, which have one time axis."""
+    shown = [chart for chart in PIPELINE_CHARTS if not (is_restricted and chart.of_whole_batches)]
+    return [replace(chart, limit=lag_limit) if chart is LAG else chart for chart in shown]
+
+
+def more_charts(*, has_event_time: bool, pending_unit: str) -> list[Chart]:
     return [
         replace(chart, unit=pending_unit) if chart.name == "pending" else chart
-        for chart in PIPELINE_CHARTS
-        if not (is_restricted and chart.of_whole_batches) and (has_event_time or not chart.of_event_time)
+        for chart in MORE_CHARTS
+        if has_event_time or not chart.of_event_time
     ]
 
 

@@ -17,11 +17,11 @@ def run(page):
 
 
 def test_a_state_shows_a_lookup_of_its_first_key(filled, admin_client):
-    assert run(admin_client.get(STATE)) == (f"{API}/lookup", '{"keys": [["EWR", "C00"]]}')
+    assert run(admin_client.get(f"{STATE}api")) == (f"{API}/lookup", '{"keys": [["EWR", "C00"]]}')
 
 
 def test_a_filtered_and_sorted_table_is_asked_for_as_it_is_shown(filled, admin_client):
-    page = admin_client.get(STATE, {"prefix": "JFK", "where": "flights>70", "order": "-flights", "as_of": "1"})
+    page = admin_client.get(f"{STATE}api", {"prefix": "JFK", "where": "flights>70", "order": "-flights", "as_of": "1"})
 
     asked = "where=flights%3E70&order_by=-flights&at_txid=1&limit=25"
     assert run(page) == (f"{API}/entries?prefix=%5B%22JFK%22%5D&{asked}", None)
@@ -29,11 +29,11 @@ def test_a_filtered_and_sorted_table_is_asked_for_as_it_is_shown(filled, admin_c
 
 
 def test_a_search_is_asked_for(filled, admin_client):
-    assert run(admin_client.get(STATE, {"q": "jf"})) == (f"{API}/entries?limit=25&search=jf", None)
+    assert run(admin_client.get(f"{STATE}api", {"q": "jf"})) == (f"{API}/entries?limit=25&search=jf", None)
 
 
 def test_a_filter_that_is_refused_leaves_an_example(filled, admin_client):
-    assert run(admin_client.get(STATE, {"where": "nothing>1"})) == (
+    assert run(admin_client.get(f"{STATE}api", {"where": "nothing>1"})) == (
         f"{API}/lookup",
         '{"keys": [["<origin>", "<carrier>"]]}',
     )
@@ -57,8 +57,8 @@ PIPELINES = "http://testserver/api/v1/pipelines/flights"
 def test_a_pipeline_shows_the_series_of_its_charts_in_the_shown_range(filled, admin_client):
     shown = {"from": "2013-01-01T10:00:00+00:00", "to": "2013-01-01T11:00:00+00:00"}
 
-    assert run(admin_client.get("/pipelines/flights/", {"range": "24h"})) == (f"{PIPELINES}/series?last=86400", None)
-    assert run(admin_client.get("/pipelines/flights/", shown)) == (f"{PIPELINES}/series?{urlencode(shown)}", None)
+    assert run(admin_client.get("/pipelines/flights/api", {"range": "24h"})) == (f"{PIPELINES}/series?last=86400", None)
+    assert run(admin_client.get("/pipelines/flights/api", shown)) == (f"{PIPELINES}/series?{urlencode(shown)}", None)
 
 
 def test_a_key_shows_the_series_of_its_chart_too(filled, admin_client):

@@ -62,6 +62,7 @@ def test_a_pause_is_a_gap_in_the_line(paused, page):
 
 def test_the_values_at_the_pointer_are_shown_with_their_unit(paused, page):
     page.goto(f"{PIPELINE}?range=15m")
+    page.locator("#more-charts > summary").click()
     over = drawn(page, "duration").locator(".u-over")
     box = over.bounding_box()
 
@@ -116,7 +117,7 @@ def test_a_refresh_keeps_the_chart_and_adds_the_new_batch(paused, page):
 
     paused.commit({("JFK", "C00"): 777})
 
-    expect(page.locator("#batch-62")).to_be_visible()
+    expect(page.locator(".figures dd").first).to_have_text("62")
     expect(rows).to_have_count(before + 1, timeout=20_000)
     expect(figure.locator(".uplot")).to_have_attribute("data-first", "yes")
 
@@ -143,7 +144,27 @@ def test_a_replayed_batch_is_marked(paused, page):
 
     page.goto(f"{PIPELINE}?range=1h")
 
-    expect(drawn(page, "duration").locator(".replays")).to_have_text("Dashed: 1 replayed batch")
+    expect(drawn(page, "lag").locator(".replays")).to_have_text("Dashed: 1 replayed batch")
+
+
+def test_a_click_on_a_point_opens_its_batch(paused, page):
+    page.goto(f"{PIPELINE}?range=15m")
+    over = drawn(page, "lag").locator(".u-over")
+    box = over.bounding_box()
+
+    over.click(position={"x": box["width"] - 1, "y": 40})
+
+    page.wait_for_url(f"**{PIPELINE}batches/61")
+
+
+def test_charts_below_are_drawn_in_their_size_once_they_are_opened(paused, page):
+    page.goto(f"{PIPELINE}?range=15m")
+    drawn(page)
+
+    page.locator("#more-charts > summary").click()
+
+    plot = drawn(page, "pending").locator(".u-over")
+    page.wait_for_function("over => over.clientWidth > 250", arg=plot.element_handle())
 
 
 def test_the_page_of_batches_has_their_durations(paused, page):

@@ -1,4 +1,4 @@
-"""The bar of dashboard and admin in a real browser: what is chosen in one holds in the other."""
+"""The rail of dashboard and admin in a real browser: what is chosen in one holds in the other."""
 
 import re
 
@@ -22,7 +22,7 @@ def ground(page: Page) -> str:
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
-LIGHT, DARK = "rgb(245, 247, 248)", "rgb(11, 19, 24)"
+LIGHT, DARK = "rgb(245, 244, 239)", "rgb(8, 23, 28)"
 
 
 def test_a_theme_that_was_chosen_holds_in_dashboard_and_admin(flights, page):

@@ -55,8 +55,8 @@ class TestInputs:
         assert "not recorded" in row(reader, "totals")
 
     def test_the_pages_of_pipeline_and_state_show_theirs(self, recorded, reader):
-        assert "folder '/input'" in text(reader.get("/pipelines/flights/"))
-        page = text(reader.get("/states/flights_by_hour/"))
+        assert "folder '/input'" in text(reader.get("/pipelines/flights/states"))
+        page = text(reader.get("/states/flights_by_hour/schema"))
         assert "Computed from state flights_by_carrier" in page
 
 

@@ -130,7 +130,7 @@ class TestFilter:
         ]
 
     def test_the_page_of_a_state_links_to_its_neighbourhood(self, recorded, reader):
-        assert 'href="/lineage?q=totals">With its neighbours' in reader.get("/states/totals/").content.decode()
+        assert 'href="/lineage?q=totals">With its neighbours' in reader.get("/states/totals/schema").content.decode()
 
 
 class TestMany:
@@ -176,5 +176,5 @@ def test_a_restricted_person_sees_boxes_of_visible_states_only(recorded, reader,
 
 
 def test_lineage_is_in_the_main_navigation(filled, reader):
-    assert '<a href="/lineage">Lineage</a>' in reader.get("/").content.decode()
-    assert '<a href="/lineage" aria-current="page">Lineage</a>' in page(reader)
+    assert '<a href="/lineage" title="Lineage">' in reader.get("/").content.decode()
+    assert '<a href="/lineage" title="Lineage" aria-current="page">' in page(reader)

@@ -128,6 +128,10 @@ class TestPages:
             assert states(reader, f"?states_page={asked}") == ["flights_by_carrier", "flights_by_hour"]
 
 
+def test_only_pipelines_that_run_well_are_counted_as_well(three, reader):
+    assert "Well 1 pipeline, 1 not running" in text(reader.get("/"))
+
+
 class TestFigures:
     def test_the_share_of_rejected_rows_links_to_the_dead_letters(self, filled, reader):
         filled.commit({("JFK", "C00"): 9}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in (1, 2)])

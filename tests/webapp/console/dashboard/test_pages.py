@@ -2,6 +2,7 @@ import os
 import re
 import socket
 from datetime import UTC, datetime, timedelta
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -69,12 +70,13 @@ class TestPipelinePage:
     def test_batches_show_rows_keys_and_dead_letters(self, filled, reader):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)])
 
-        assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ m?s — 3 1 0 ", text(reader.get("/pipelines/flights/")))
+        page = text(reader.get("/pipelines/flights/batches"))
+        assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ m?s — 1 1 1 1 0 ", page)
 
     def test_dead_letters_show_file_line_reason_and_the_line_in_short(self, filled, reader, may_view_dead_letters):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "<b>" + "x" * 500, "not JSON", 3)])
 
-        page = text(reader.get("/pipelines/flights/"))
+        page = text(reader.get("/pipelines/flights/dead-letters"))
 
         assert "a.jsonl:3 not JSON " in page
         assert "not JSON <b>xxx" in page
@@ -83,27 +85,41 @@ class TestPipelinePage:
     def test_without_the_permission_dead_letters_have_no_input(self, filled, reader):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "<raw>", "not JSON", 3)])
 
-        for path in ("/pipelines/flights/", "/pipelines/flights/dead-letters"):
-            page = text(reader.get(path))
-            assert "a.jsonl:3 not JSON " in page
-            assert "not JSON You do not have permission to view the input." in page
-            assert "<raw>" not in page
+        page = text(reader.get("/pipelines/flights/dead-letters"))
+        assert "a.jsonl:3 not JSON " in page
+        assert "not JSON You do not have permission to view the input." in page
+        assert "<raw>" not in page
 
-    def test_more_dead_letters_than_shown_link_to_all(self, filled, reader):
+    def test_a_tab_says_how_many_dead_letters_there_are(self, filled, reader):
         filled.commit({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", line) for line in range(1, 31)])
 
-        response = reader.get("/pipelines/flights/")
+        assert "Health Batches Dead letters 30 States & lineage API" in text(reader.get("/pipelines/flights/"))
 
-        assert "Showing the newest 5 of 30." in text(response)
-        assert 'href="/pipelines/flights/dead-letters">All dead letters</a>' in response.content.decode()
+    def test_what_happened_is_marked_on_the_time_axis(self, filled, admin_client):
+        filled.report("running")
+        admin_client.post("/pipelines/flights/pause")
+
+        page = admin_client.get("/pipelines/flights/")
+
+        assert "pause requested by admin" in text(page)
+        assert "pause requested by admin" in unescape(re.search(r'data-marks="([^"]*)"', page.content.decode())[1])
+
+    def test_a_point_of_a_chart_leads_to_the_batch_of_its_time(self, filled, reader):
+        times = filled.conn.execute("SELECT committed_at FROM tidegauge.batch ORDER BY txid").fetchall()
+
+        led = [reader.get("/pipelines/flights/batch", {"time": at.isoformat()}) for [at] in times]
+        before = reader.get("/pipelines/flights/batch", {"time": "2013-01-01T10:00:00Z"})
+
+        assert [answer.headers["Location"] for answer in led] == [f"/pipelines/flights/batches/{n}" for n in (1, 2)]
+        assert before.headers["Location"] == "/pipelines/flights/batches"
 
     def test_dead_letters_of_the_open_batch_do_not_show(self, filled, reader):
         filled.open({("JFK", "C00"): 5}, [DeadLetter("/in/a.jsonl", "{", "not JSON", 3)])
 
-        page = text(reader.get("/pipelines/flights/"))
+        page = text(reader.get("/pipelines/flights/batches"))
 
-        assert "a.jsonl" not in page
-        assert " 3 open — — — — — 0 0 — " in page
+        assert "a.jsonl" not in text(reader.get("/pipelines/flights/dead-letters"))
+        assert " 3 open — — — — — — — 0 0 — " in page
 
     def test_a_failed_driver_shows_its_message(self, filled, reader):
         filled.report("failed", "cannot read <input>")
@@ -132,15 +148,15 @@ class TestPipelinePage:
         filled.commit({("JFK", "C00"): 5}, late=1200, dropped=7)
         filled.commit({("JFK", "C00"): 5}, late=1)
 
-        page = text(reader.get("/pipelines/flights/"))
+        page = text(reader.get("/pipelines/flights/batches"))
 
-        assert "Late events 1,201 7 dropped Last commit" in page
-        assert re.search(r" 4 committed 5 [\d,.]+ [\d.]+ m?s — 3 0 1 ", page)
-        assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ m?s — 3 0 1,200 7 dropped ", page)
+        assert "Late events 1,201 7 dropped Last commit" in text(reader.get("/pipelines/flights/"))
+        assert re.search(r" 4 committed 5 [\d,.]+ [\d.]+ m?s — 1 1 1 0 1 ", page)
+        assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ m?s — 1 1 1 0 1,200 7 dropped ", page)
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
-        # Session, user, permissions, strip; pipeline, batches, states, keys; history, lineage: 2, alerts: 3.
-        with django_assert_num_queries(18):
+        # Session, user, permissions, strip; pipeline, range, batches; marks: 3, history: 2, alerts: 3.
+        with django_assert_num_queries(17):
             reader.get("/pipelines/flights/")
 
 
@@ -193,10 +209,11 @@ class TestPause:
 class TestStatePage:
     def test_it_shows_schema_and_figures(self, filled, reader):
         page = text(reader.get("/states/flights_by_carrier/"))
+        schema = text(reader.get("/states/flights_by_carrier/schema"))
 
         assert "Keys 60 Committed txid 2 " in page
         assert "Retention 400 days Changelog on" in page
-        assert "origin text key carrier text key flights bigint count mean_delay double precision mean" in page
+        assert "origin text key carrier text key flights bigint count mean_delay double precision mean" in schema
 
     def test_the_top_keys_follow_the_measure_chosen(self, filled, reader):
         top_keys = text(reader.get("/states/flights_by_carrier/?by=max_delay")).partition("Top keys")[2]
@@ -204,6 +221,18 @@ class TestStatePage:
         assert top_keys.startswith(" flights mean_delay max_delay EWR · C00 1,040 EWR · C01 139 JFK · C00 140") or (
             top_keys.startswith(" flights mean_delay max_delay EWR · C00 1,040 JFK · C00 140 EWR · C01 139")
         )
+
+    def test_the_keys_that_are_up_most_since_yesterday_are_a_link_away(self, filled, reader):
+        filled.conn.execute("UPDATE tidegauge.batch SET batch_time = now() - interval '2 days' WHERE txid = 1")
+        page = reader.get("/states/flights_by_carrier/?by=flights").content.decode()
+        address = unescape(re.search(r'id="movers" href="([^"]*)"', page)[1])
+
+        movers = text(reader.get(address))
+
+        assert "than=1+day+ago" in address
+        assert "Not available" not in movers
+        assert "EWR · C00" in movers
+        assert 'id="movers"' not in reader.get("/states/flights_by_hour/").content.decode()
 
     def test_entries_come_in_key_order_a_page_at_a_time(self, filled, reader):
         first = reader.get("/states/flights_by_carrier/")
@@ -287,9 +316,8 @@ class TestStatePage:
     def test_its_statements_do_not_grow_with_keys_or_states(self, filled, reader, django_assert_num_queries):
         reader.get("/states/flights_by_carrier/")
 
-        # Session, user, restriction, pipelines, trend; state, keys, lineage, saved queries, two for permissions. The
-        # reader's are not Django's.
-        with django_assert_num_queries(11):
+        # Session, user, restriction, pipelines, trend; state, keys, two for permissions. The reader's are not Django's.
+        with django_assert_num_queries(9):
             reader.get("/states/flights_by_carrier/")
 
     def test_entries_are_sorted_by_a_measure(self, filled, reader):
@@ -340,15 +368,15 @@ class TestStatePage:
     def test_a_global_aggregate_is_shown_as_figures(self, filled, reader):
         page = text(reader.get("/states/totals/"))
 
-        assert "Value Versions flights 6,130 Schema" in page
-        assert """-d '{"keys": [[]]}'""" in page
+        assert "Value Versions flights 6,130 " in page
+        assert """-d '{"keys": [[]]}'""" in text(reader.get("/states/totals/api"))
 
     def test_a_state_without_a_batch_says_so(self, flights, reader):
         assert "No entries yet" in text(reader.get("/states/flights_by_carrier/"))
         assert "No value: no batch is committed yet" in text(reader.get("/states/totals/"))
 
     def test_the_example_asks_for_a_key_that_exists(self, filled, reader):
-        page = text(reader.get("/states/flights_by_carrier/"))
+        page = text(reader.get("/states/flights_by_carrier/api"))
 
         assert "http://testserver/api/v1/states/flights_by_carrier/lookup" in page
         assert """-d '{"keys": [["EWR", "C00"]]}'""" in page
@@ -397,8 +425,11 @@ class TestAccess:
         assert (right.status_code, right.headers["Location"]) == (302, "/")
 
     def test_maintenance_is_offered_to_operators_only(self, filled, reader, admin_client):
-        assert "Compact flights_by_carrier" not in text(reader.get("/states/flights_by_carrier/"))
-        assert "Compact flights_by_carrier …" in text(admin_client.get("/states/flights_by_carrier/"))
+        page = "/states/flights_by_carrier/maintenance"
+
+        assert reader.get(page).status_code == 403
+        assert page not in reader.get("/states/flights_by_carrier/").content.decode()
+        assert "Compact flights_by_carrier …" in text(admin_client.get(page))
 
 
 class TestErrors:

@@ -1,4 +1,4 @@
-"""The bar of dashboard and admin: navigation, strip, search, sign-in and errors are the same in both."""
+"""The rail of dashboard and admin: navigation, strip, search, sign-in and errors are the same in both."""
 
 import re
 from contextlib import ExitStack
@@ -19,7 +19,7 @@ LIVE = (
 
 
 def bar(response) -> str:
-    found = re.search('<header class="top">.*?</header>', response.content.decode(), re.S)[0]
+    found = re.search('<header class="rail">.*?</header>', response.content.decode(), re.S)[0]
     return " ".join(re.sub(r' value="[^"]*"| aria-current="\w+"', "", found).split())
 
 
@@ -87,7 +87,7 @@ def test_without_a_database_every_page_says_so_below_the_bar(admin_client, addre
 
     assert (away.status_code, away.headers["Refresh"]) == (503, "5")
     assert "The database is unavailable" in text(away)
-    assert '<a href="/maintenance">Maintenance</a>' in bar(away)
+    assert '<a href="/maintenance" title="Maintenance">' in bar(away)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -126,4 +126,4 @@ def test_an_error_of_the_server_is_said_below_the_bar(filled, admin_client, addr
 
     assert failed.status_code == 500
     assert "Committed data is not affected" in text(failed)
-    assert '<a href="/maintenance">Maintenance</a>' in bar(failed)
+    assert '<a href="/maintenance" title="Maintenance">' in bar(failed)

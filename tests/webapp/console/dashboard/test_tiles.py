@@ -77,6 +77,6 @@ def test_an_answer_is_read_again_if_tiles_became_coarser_meanwhile(tiled, reader
 
 
 def test_the_pages_and_the_api_say_how_long_tiles_are_kept(tiled, reader):
-    assert "minutes 2 hours, hours 3 days" in shown(reader.get("/states/views_by_minute/"))
+    assert "minutes 2 hours, hours 3 days" in shown(reader.get("/states/views_by_minute/schema"))
     assert "minutes 2 hours, hours 3 days" in shown(reader.get("/maintenance"))
     assert reader.get("/api/v1/states/views_by_minute").json()["tiles"] == {"minute": 7_200.0, "hour": 259_200.0}

@@ -86,6 +86,8 @@ def pages(request: HttpRequest, pipelines: Iterable[str]) -> Iterator[Result]:
     user, is_whole = request.user, key_scope(request).is_unrestricted
     problems = reverse("dashboard:problems")
     yield Result("Health", "all pipelines and incidents", reverse("dashboard:index"), "home processes replicas")
+    yield Result("Pipelines", "all pipelines", reverse("dashboard:pipelines"), "list verdicts")
+    yield Result("Explore", "questions about a state", reverse("dashboard:explore_states"), "ask chart group compare")
     yield Result("States", "all states and their pipelines", reverse("dashboard:states"), "list tables keys")
     yield Result("Lineage", "sources, pipelines, states, consumers", reverse("dashboard:lineage"), "graph dependencies")
     yield Result("Alerts", "open and past, silences, rules", reverse("dashboard:alerts"), "notifications messages mail")

@@ -6,24 +6,31 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import template
+from django.conf import settings
 from django.http import HttpRequest
 from django.template import Context
+from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from tidegauge.webapp.accounts.permissions import key_scope
 from tidegauge.webapp.catalog import verdicts
 from tidegauge.webapp.catalog.batches import BatchSummary
 from tidegauge.webapp.catalog.dead_letters import DeadLetterSummary
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
 from tidegauge.webapp.catalog.retention import time_to_live
 from tidegauge.webapp.catalog.verdicts import Verdict
 from tidegauge.webapp.console.dashboard.entries import EntriesQuery
 from tidegauge.webapp.console.dashboard.letter_marks import marked_line
+from tidegauge.webapp.console.dashboard.navigation import Navigation
+from tidegauge.webapp.console.dashboard.navigation import navigation as places_of
 from tidegauge.webapp.console.dashboard.run_rows import Figure
 from tidegauge.webapp.console.dashboard.skew import Skew, worst_skew
 from tidegauge.webapp.console.dashboard.strip import Strip, strip
+from tidegauge.webapp.console.dashboard.tabs import Tab
+from tidegauge.webapp.console.dashboard.tabs import pipeline_tabs as tabs_of_pipeline
+from tidegauge.webapp.console.dashboard.tabs import state_tabs as tabs_of_state
+from tidegauge.webapp.core import first_paint
 from tidegauge.webapp.core.writing import duration, number, rate, share, size
 
 register = template.Library()
@@ -292,9 +299,35 @@ def health(context: Context) -> Strip | None:
 
 
 @register.simple_tag(takes_context=True)
-def is_restricted(context: Context) -> bool:
-    """Whether the user may not open pages that show all states: the admin, the list of API keys."""
-    return not key_scope(context["request"]).is_unrestricted
+def style(context: Context, name: str) -> SafeString:
+    """A style sheet that the first paint waits for: within the page at a first visit, else as a link."""
+    if first_paint.is_first_visit(context.get("request")):
+        return format_html("<style>{}</style>", mark_safe(first_paint.sheet(name)))  # noqa: S308  one of our files
+    return format_html('<link rel="stylesheet" href="{}">', static(name))
+
+
+@register.simple_tag(takes_context=True)
+def first_visit(context: Context) -> dict[str, Any] | None:
+    """What a browser stores after its first visit, and what its cookie then says; None if it has that already."""
+    if not first_paint.is_first_visit(context.get("request")):
+        return None
+    return {"files": list(map(static, settings.TIDEGAUGE_FIRST_STYLES)), "version": first_paint.stored_version()}
+
+
+@register.simple_tag(takes_context=True)
+def navigation(context: Context) -> Navigation | None:
+    """The places that the reader may open. Pages for errors may be rendered without a request and a user."""
+    return places_of(context.get("request"), context.get("user") or None)
+
+
+@register.simple_tag(takes_context=True)
+def pipeline_tabs(context: Context, pipeline: PipelineStatus) -> list[Tab]:
+    return tabs_of_pipeline(context["request"], pipeline)
+
+
+@register.simple_tag(takes_context=True)
+def state_tabs(context: Context, state: StateSummary) -> list[Tab]:
+    return tabs_of_state(context["request"], state)
 
 
 @register.simple_tag

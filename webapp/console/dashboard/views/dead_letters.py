@@ -13,7 +13,12 @@ from django.views.decorators.http import require_http_methods
 
 from tidegauge.state_backends.dead_letters.replay import Choice
 from tidegauge.state_backends.errors import UnknownPipelineError
-from tidegauge.webapp.accounts.permissions import REPLAY_DEAD_LETTERS, VIEW_DEAD_LETTERS, key_scope
+from tidegauge.webapp.accounts.permissions import (
+    REPLAY_DEAD_LETTERS,
+    STEER_PIPELINES,
+    VIEW_DEAD_LETTERS,
+    key_scope,
+)
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.catalog.dead_letters import SOURCE, LetterFilter, LetterGroup, dead_letter_page, letter_groups
 from tidegauge.webapp.console.dashboard.charts import BarChart, bar_chart
@@ -60,6 +65,7 @@ def dead_letters(request, pipeline, version):
         groups = groups.without_input()
     context = {
         "pipeline": pipeline,
+        "may_control": request.user.has_perm(STEER_PIPELINES),
         "groups": groups,
         "rows": [_row(group, filters) for group in groups.groups] if groups else [],
         "letters": found.letters if sees else [letter.without_input() for letter in found.letters],

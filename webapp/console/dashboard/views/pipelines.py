@@ -11,12 +11,8 @@ from django.views.decorators.http import require_POST, require_safe
 from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.webapp.accounts.permissions import IN_NO_GROUP, SILENCE, key_scope
 from tidegauge.webapp.catalog import queries, replicas
-from tidegauge.webapp.catalog.batches import (
-    BatchSummary,
-    batch_detail,
-    recent_rates,
-)
-from tidegauge.webapp.catalog.dead_letters import newest_dead_letters
+from tidegauge.webapp.catalog.batches import BatchSummary, batch_at, batch_detail, recent_rates
+from tidegauge.webapp.catalog.limits import limits_of
 from tidegauge.webapp.catalog.verdicts import verdict, worst_first
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.dashboard import api_panel, strip
@@ -29,6 +25,7 @@ from tidegauge.webapp.console.dashboard.incidents import incidents, periods_of
 from tidegauge.webapp.console.dashboard.lineage import lineage
 from tidegauge.webapp.console.dashboard.overview import (
     OverviewQuery,
+    listed_pipelines,
     pipeline_headings,
     shown_pipelines,
     shown_states,
@@ -38,9 +35,15 @@ from tidegauge.webapp.console.dashboard.overview import (
 from tidegauge.webapp.console.dashboard.pasted import whole_number
 from tidegauge.webapp.console.dashboard.service_strip import services
 from tidegauge.webapp.console.dashboard.skew import skews
-from tidegauge.webapp.console.dashboard.time_charts import DURATION, ShownRange, pipeline_charts
+from tidegauge.webapp.console.dashboard.time_charts import (
+    DURATION,
+    ShownRange,
+    moment_of,
+    more_charts,
+    pipeline_charts,
+)
+from tidegauge.webapp.console.dashboard.timeline import timeline
 from tidegauge.webapp.console.dashboard.verdict_history import bars_of, verdict_history
-from tidegauge.webapp.console.dashboard.views.dead_letters import may_view_input
 from tidegauge.webapp.console.dashboard.views.live import (
     is_current,
     no_change,
@@ -56,10 +59,8 @@ from tidegauge.webapp.notify.alerts.acknowledged import acts_version
 
 CONTROL = "states.change_pipeline"
 
-SPARKLINE_BATCHES = 60
 OVERVIEW_BATCHES = 30
-SHOWN_BATCHES = 12
-SHOWN_DEAD_LETTERS = 5
+WATERMARK_BATCHES = 60
 SHOWN_LINEAGE = 12
 PAGE_BATCHES = 50
 
@@ -84,13 +85,12 @@ def overview(request):
     left = shown_pipelines(query, pipelines)
     well, all_incidents = well_pipelines(query, left), incidents(worst_first(pipelines), is_restricted=not is_whole)
     names = {pipeline.name for pipeline in left}
-    context = {
-        "query": query,
-        "count": len(pipelines),
-        "troubled": sum(verdict(pipeline).is_problem for pipeline in pipelines),
+    context = _filtered(query, pipelines) | {
         "overall": health(pipelines, all_incidents, is_restricted=not is_whole),
         "incidents": [each for each in all_incidents if any(one.pipeline.name in names for one in each.pipelines)],
         "well": well,
+        "well_count": sum(verdict(pipeline).tone == "good" for pipeline in left),
+        "idle_count": sum(verdict(pipeline).tone == "calm" for pipeline in left),
         "rows": _well_rows(list(well)),
         "pipeline_headings": pipeline_headings(query),
         "may_act": is_whole and request.user.has_perm(SILENCE),
@@ -106,8 +106,38 @@ def overview(request):
 
 @require_safe
 @signed_in
+def all_pipelines(request):
+    """All pipelines, the worst first."""
+    pipelines = of_request(request).pipelines()
+    strip.keep(request, pipelines)
+    version = pipelines_version(pipelines)
+    if is_current(request, version):
+        return no_change()
+    query = OverviewQuery.parse(request.GET)
+    shown = listed_pipelines(query, pipelines)
+    context = _filtered(query, pipelines) | {
+        "shown": shown,
+        "rows": _well_rows(list(shown)),
+        "pipeline_headings": pipeline_headings(query),
+    }
+    return page(request, "dashboard/pipelines_page.html", version, context, query.parts, rows=len(shown))
+
+
+@require_safe
+@signed_in
 def states(request):
     """All states, with the pipelines that feed them."""
+    return _states(request, "dashboard/all_states.html")
+
+
+@require_safe
+@signed_in
+def explore_states(request):
+    """The states that can be explored, which are those with a key."""
+    return _states(request, "dashboard/explore_states.html", has_key=True)
+
+
+def _states(request, template, *, has_key=False):
     visible = of_request(request)
     pipelines = visible.pipelines()
     strip.keep(request, pipelines)
@@ -115,15 +145,15 @@ def states(request):
     if is_current(request, version):
         return no_change()
     query = OverviewQuery.parse(request.GET)
-    found = shown_states(query, pipelines, visible.states())
-    context = {
-        "query": query,
-        "count": len(pipelines),
-        "troubled": sum(verdict(pipeline).is_problem for pipeline in pipelines),
-        "states": found,
-        "state_headings": state_headings(query),
-    }
-    return page(request, "dashboard/all_states.html", version, context, query.parts, rows=len(found))
+    found = shown_states(query, pipelines, [state for state in visible.states() if state.key or not has_key])
+    context = _filtered(query, pipelines) | {"states": found, "state_headings": state_headings(query)}
+    return page(request, template, version, context, query.parts, rows=len(found))
+
+
+def _filtered(query, pipelines):
+    """Return what the filter above a table shows."""
+    troubled = sum(verdict(pipeline).is_problem for pipeline in pipelines)
+    return {"query": query, "count": len(pipelines), "troubled": troubled}
 
 
 def _well_rows(shown):
@@ -142,31 +172,47 @@ def _well_rows(shown):
 
 @pipeline_page
 def pipeline(request, found, version):
+    """Its health: what is wrong, and the charts."""
     visible = of_request(request)
-    batches = visible.batches(found.name, SPARKLINE_BATCHES)
-    has_letters = found.dead_letters and visible.scope.is_unrestricted
-    letters = newest_dead_letters(found.name, SHOWN_DEAD_LETTERS) if has_letters else []
-    shown_range = ShownRange.of_pipeline(request.GET, found)
+    is_whole, shown_range = visible.scope.is_unrestricted, ShownRange.of_pipeline(request.GET, found)
+    marks = timeline(found, shown_range, visible)
     shown = {
-        "pipeline": found,
         "range": shown_range,
-        "charts": pipeline_charts(
-            is_restricted=not visible.scope.is_unrestricted,
-            has_event_time=any(batch.watermark for batch in batches),
+        "charts": pipeline_charts(is_restricted=not is_whole, lag_limit=limits_of(found.name).stale_seconds),
+        "more_charts": more_charts(
+            has_event_time=any(batch.watermark for batch in visible.batches(found.name, WATERMARK_BATCHES)),
             pending_unit=(found.pending or {}).get("unit", ""),
         ),
+        "marks": marks,
+        "drawn_marks": [mark.drawn for mark in marks],
         "history": verdict_history(found, shown_range),
         "alerts": pipeline_alerts(found, visible),
-        "is_restricted": not visible.scope.is_unrestricted,
-        "snippets": api_panel.of_pipeline(request, found.name, shown_range),
-        "sparkline": sparkline(batches),
-        "batches": batches[:SHOWN_BATCHES],
-        "dead_letters": letters if may_view_input(request) else [letter.without_input() for letter in letters],
-        "states": visible.states(found.name),
-        "lineage": lineage(request, pipeline=found.name)[:SHOWN_LINEAGE],
-        "may_control": request.user.has_perm(CONTROL) and visible.scope.is_unrestricted,
+        "is_restricted": not is_whole,
     }
-    return page(request, "dashboard/pipeline.html", version, shown, shown_range.query)
+    return page(request, "dashboard/pipeline.html", version, _of(request, found) | shown, shown_range.query)
+
+
+@pipeline_page
+def pipeline_states(request, found, version):
+    shown = {
+        "states": of_request(request).states(found.name),
+        "lineage": lineage(request, pipeline=found.name)[:SHOWN_LINEAGE],
+    }
+    return page(request, "dashboard/pipeline_states.html", version, _of(request, found) | shown)
+
+
+@pipeline_page
+def pipeline_api(request, found, version):
+    shown_range = ShownRange.of_pipeline(request.GET, found)
+    snippets = api_panel.of_pipeline(request, found.name, shown_range)
+    shown = _of(request, found) | {"snippets": snippets}
+    return page(request, "dashboard/pipeline_api.html", version, shown, shown_range.query)
+
+
+def _of(request, pipeline):
+    """Return what the head of each page of a pipeline shows."""
+    may_control = request.user.has_perm(CONTROL) and of_request(request).scope.is_unrestricted
+    return {"pipeline": pipeline, "may_control": may_control}
 
 
 @require_POST
@@ -197,17 +243,28 @@ def batches(request, pipeline, version):
     before = whole_number(request.GET.get("before", ""))
     found = of_request(request).batches(pipeline.name, PAGE_BATCHES + 1, before)
     shown = found[:PAGE_BATCHES]
-    context = {
-        "pipeline": pipeline,
-        "batches": shown,
-        "chart": DURATION,
-        "range": ShownRange.of_batches(shown),
-        # Only on the first page, because the API does not list older batches.
-        "snippets": None if before else api_panel.of_batches(request, pipeline.name, PAGE_BATCHES),
-        "columns": pipeline.states if len(pipeline.states) <= MAX_STATE_COLUMNS else [],
-        "has_watermark": any(batch.watermark for batch in shown),
-    } | _pages(shown, before, has_more=len(found) > PAGE_BATCHES)
+    context = (
+        _of(request, pipeline)
+        | {
+            "batches": shown,
+            "chart": DURATION,
+            "range": ShownRange.of_batches(shown),
+            # Only on the first page, because the API does not list older batches.
+            "snippets": None if before else api_panel.of_batches(request, pipeline.name, PAGE_BATCHES),
+            "columns": pipeline.states if len(pipeline.states) <= MAX_STATE_COLUMNS else [],
+            "has_watermark": any(batch.watermark for batch in shown),
+        }
+        | _pages(shown, before, has_more=len(found) > PAGE_BATCHES)
+    )
     return page(request, "dashboard/batches.html", version, context, {"before": str(before)} if before else {})
+
+
+@pipeline_page
+def batch_of_time(request, pipeline, version):
+    """Lead from a point of a chart to the batch that was the newest one then."""
+    moment = moment_of(request.GET.get("time", ""))
+    txid = moment and batch_at(pipeline, moment)
+    return redirect("dashboard:batch", pipeline.name, txid) if txid else redirect("dashboard:batches", pipeline.name)
 
 
 @pipeline_page
@@ -217,8 +274,7 @@ def batch(request, pipeline, version, txid):
         return unknown_batch(request, pipeline.name, txid)
     found = of_request(request).of_batch_detail(found)
     durations = sorted(found.summary.metrics.get("duration_ms", {}).items(), key=lambda phase: -phase[1])
-    context = {
-        "pipeline": pipeline,
+    context = _of(request, pipeline) | {
         "detail": found,
         "batch": found.summary,
         "skews": skews(found.summary),

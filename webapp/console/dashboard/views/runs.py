@@ -32,6 +32,7 @@ from tidegauge.webapp.console.dashboard.views.live import (
     page,
     sentence,
     signed_in,
+    state_page,
     static_page,
     unknown_run,
     unknown_state,
@@ -45,6 +46,7 @@ from tidegauge.webapp.notify.alerts.history import silent_since
 
 PAGE_STATES = 50
 PAGE_RUNS = 25
+RUNS_OF_STATE = 10
 
 MAINTAIN = "states.add_maintenancerun"
 
@@ -77,6 +79,24 @@ def maintenance(request):
     }
     shown = {name: request.GET[name] for name in ("before", "states") if request.GET.get(name)}
     return page(request, "dashboard/maintenance.html", version, context, shown)
+
+
+@state_page
+@permission_required(MAINTAIN, raise_exception=True)
+def upkeep(request, pipeline, version, name):
+    """The maintenance of one state: what can be requested, and its last runs."""
+    visible = of_request(request)
+    found = visible.runs(before=None, limit=RUNS_OF_STATE, state=name)
+    active = [visible.of_run(run) for run in runs.unfinished() if run.state_id == name]
+    state = visible.state(name)
+    [latest] = latest_of_each([state], runs.latest(), active)
+    context = {
+        "pipeline": pipeline,
+        "state": state,
+        "upkeep": latest,
+        "runs": [RunView(run) for run in found if run.is_finished],
+    }
+    return page(request, "dashboard/upkeep.html", f"{version}{_version(found, active)}", context)
 
 
 @require_safe

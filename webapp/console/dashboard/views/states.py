@@ -45,6 +45,22 @@ QUERY_PARTS = ("q", "prefix", "where", "order", "by", "measures", "as_of", "afte
 
 @state_page
 def state(request, pipeline, version, name):
+    return _state(request, pipeline, version, name, "dashboard/state.html")
+
+
+@state_page
+def state_api(request, pipeline, version, name):
+    """The programs that read what the tab with the data shows, whose query string this page takes, too."""
+    return _state(request, pipeline, version, name, "dashboard/state_api.html")
+
+
+@state_page
+def schema(request, pipeline, version, name):
+    shown = {"pipeline": pipeline, "state": of_request(request).state(name), "lineage": lineage(request, state=name)}
+    return page(request, "dashboard/state_schema.html", version, shown)
+
+
+def _state(request, pipeline, version, name, template):
     reader = readers.reader(readers.connection(), name)
     query, busy = EntriesQuery.parse(request.GET, reader.spec), None
     asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
@@ -60,13 +76,12 @@ def state(request, pipeline, version, name):
     shown = {
         "pipeline": pipeline,
         "state": of_request(request).state(name),
-        "lineage": lineage(request, state=name),
         "is_json": not reader.spec.measures,
         "choices": {"measures": list(reader.spec.measures)} if reader.spec.key else {},
         "has_charts": bool(by_time.time_part(reader.spec, Question())),
         "snippets": _snippets(request, reader.spec, values),
     }
-    return page(request, "dashboard/state.html", version, shown | values, asked, busy=busy)
+    return page(request, template, version, shown | values, asked, busy=busy)
 
 
 def _snippets(request: HttpRequest, spec: StateSpec, values: dict[str, Any]) -> Snippets | None:

@@ -1,10 +1,15 @@
 /* Loaded once the page is painted. Draws charts over time with uPlot: each figure with `data-series-url` names a series of the API and its lines.
    Charts of one address are drawn from one answer. A range that ends now follows the clock, and reads its newest points
-   again after the page was refreshed, once per step at most. Dragging over a chart zooms into the dragged range. */
+   again after the page was refreshed, once per step at most. Dragging over a chart zooms into the dragged range, and a click on a point opens its batch. */
 (() => {
   "use strict";
 
   const HEIGHT = 180;
+  // Of charts below each other that share a time axis, whose times only the last one shows.
+  const STACKED_HEIGHT = 96, TIMES_HEIGHT = 24;
+  const LIMIT_SHOWN = 5; // a limit is on the axis once the values reach a fifth of it, else they would be flat
+  const MARK_PX = 6;
+  const STACK_SHARE = 55; // percent of a colour in the areas of a stack, whose upper edges have all of it
   const LEAST_ZOOM_SECONDS = 2;
   // After an answer that may be another one soon, because the page of a pipeline that is done is not refreshed.
   const RETRY_SECONDS = 5;
@@ -15,8 +20,8 @@
   const probe = document.createElement("i");
 
   // The computed color, because a canvas does not understand light-dark(), which the variables use.
-  function color(name) {
-    probe.style.color = `var(${name})`;
+  function color(name, share = 100) {
+    probe.style.color = share < 100 ? `color-mix(in srgb, var(${name}) ${share}%, var(--panel))` : `var(${name})`;
     if (!probe.isConnected) document.head.append(probe);
     return getComputedStyle(probe).color;
   }
@@ -164,6 +169,7 @@
   }
 
   function line(form, place, label) {
+    if (form === "stack") return { label, stroke: () => lineColor(place), width: 1, fill: () => color(`--series-${place}`, STACK_SHARE), points: { show: false } };
     return {
       label,
       stroke: () => lineColor(place),
@@ -174,32 +180,38 @@
   }
 
   function options(figure, lines, answer) {
-    const { unit, form, fromZero } = figure.dataset;
+    const { unit, form, fromZero, limit, stacked } = figure.dataset;
+    const name = unit || (lines.length > 1 ? figure.querySelector("h3").textContent : lines[0][1]);
     return {
       width: widthOf(figure.querySelector(".drawing")),
-      height: HEIGHT,
+      height: heightOf(figure),
       padding: [10, 32, 0, 0], // room for half of the last time on the axis
       legend: { show: false },
       cursor: { sync: { key: "page" }, drag: { x: true, y: false, setScale: false, dist: 5 }, points: { size: 8 }, bind: { dblclick: () => null } },
       scales: {
         x: { time: true, range: () => windowOf(drawn.get(figure.id).answer) },
-        y: { range: (plot, least, most) => valueRange(fromZero !== undefined, [least, most, ...openValues(drawn.get(figure.id))]) },
+        y: { range: (plot, least, most) => valueRange(fromZero !== undefined, [least, most, ...openValues(drawn.get(figure.id)), most * LIMIT_SHOWN >= limit ? Number(limit) : null]) },
       },
       axes: [
-        axis({ values: onTimeAxis, space: 70, size: 30 }),
+        axis({ space: 70, ...(hasTimes(figure) ? { values: onTimeAxis, size: 30 } : { values: (plot, splits) => splits.map(() => ""), size: 30 - TIMES_HEIGHT }) }),
         axis({
           values: (plot, splits) => splits.map((each) => onAxis(each, unit)),
-          ...(unit === "s" ? { incrs: DURATIONS } : { label: unit || (lines.length > 1 ? figure.querySelector("h3").textContent : lines[0][1]), labelSize: 18, labelFont: font() }),
+          ...(unit === "s" ? { incrs: DURATIONS } : stacked !== undefined ? {} : { label: name, labelSize: 18, labelFont: font() }),
           size: 60,
-          space: 36,
+          space: stacked !== undefined ? 26 : 36,
         }),
       ],
       series: [{}, ...lines.map(([, label], place) => line(form, place + 1, label))],
       hooks: {
-        draw: [(plot) => drawReplays(plot, drawn.get(figure.id).answer), (plot) => drawOpenStep(plot, drawn.get(figure.id))],
-        setCursor: [(plot) => tip(plot, drawn.get(figure.id).values, lines, unit)],
+        draw: [
+          (plot) => drawReplays(plot, drawn.get(figure.id).answer),
+          (plot) => drawOpenStep(plot, drawn.get(figure.id)),
+          (plot) => drawLimit(plot, Number(limit)),
+          (plot) => drawMarks(plot, marksOf(figure)),
+        ],
+        setCursor: [(plot) => tip(plot, drawn.get(figure.id).values, lines, unit, marksOf(figure))],
         setSelect: [zoom],
-        ready: [addTip],
+        ready: [addTip, (plot) => openBatches(plot, figure)],
       },
     };
   }
@@ -208,6 +220,77 @@
     const some = values.filter((value) => value !== null && value !== undefined);
     const [least, most] = some.length ? [Math.min(...some), Math.max(...some)] : [0, 1];
     return fromZero ? [Math.min(0, 1.1 * least), most > 0 ? 1.1 * most : 1] : uPlot.rangeNum(least, most, 0.1, true);
+  }
+
+  const hasTimes = (figure) => figure.dataset.stacked === undefined || !figure.nextElementSibling;
+
+  function heightOf(figure) {
+    if (figure.dataset.stacked === undefined) return HEIGHT;
+    return STACKED_HEIGHT + (hasTimes(figure) ? TIMES_HEIGHT : 0);
+  }
+
+  /* The heights of a stack: of each line and all after it, so that the first one is the sum, and is drawn below the others. */
+  function heights(form, [times, ...lines]) {
+    if (form !== "stack") return [times, ...lines];
+    const sums = lines.map(() => []);
+    times.forEach((at, place) => {
+      const isGap = lines.every((line) => line[place] === null || line[place] === undefined);
+      let sum = 0;
+      for (let each = lines.length - 1; each >= 0; each -= 1) {
+        sum += lines[each][place] ?? 0;
+        sums[each][place] = isGap ? null : sum;
+      }
+    });
+    return [times, ...sums];
+  }
+
+  // --- A limit, and what happened, as [seconds, text, tone]
+
+  function drawLine(plot, name, dash, points) {
+    const { ctx } = plot;
+    ctx.save();
+    ctx.strokeStyle = color(name);
+    ctx.setLineDash(dash);
+    ctx.lineWidth = devicePixelRatio;
+    ctx.beginPath();
+    points.forEach(([x, y], place) => (place ? ctx.lineTo(x, y) : ctx.moveTo(x, y)));
+    ctx.stroke();
+    ctx.restore();
+  }
+
+  function drawLimit(plot, limit) {
+    const { bbox, scales } = plot;
+    if (!(limit > 0) || limit > scales.y.max) return;
+    const y = plot.valToPos(limit, "y", true);
+    drawLine(plot, "--bad-fill", [5, 5], [[bbox.left, y], [bbox.left + bbox.width, y]]);
+  }
+
+  const TONES = { bad: "--bad-fill", watch: "--watch-fill", good: "--good-fill", calm: "--field" };
+
+  const marksOf = (figure) => JSON.parse(figure.closest(".charts").dataset.marks || "[]");
+
+  function drawMarks(plot, marks) {
+    const { bbox, scales } = plot;
+    for (const [at, , tone] of marks) {
+      if (at < scales.x.min || at > scales.x.max) continue;
+      const x = plot.valToPos(at, "x", true);
+      drawLine(plot, TONES[tone], [], [[x, bbox.top], [x, bbox.top + bbox.height]]);
+    }
+  }
+
+  // --- From a point to its batch
+
+  const batchAddress = (figure, seconds) => `${figure.dataset.batchUrl}?${new URLSearchParams({ time: new Date(Math.ceil(seconds * 1000)).toISOString() })}`;
+
+  function openBatches(plot, figure) {
+    if (!figure.dataset.batchUrl) return;
+    let from = null;
+    plot.over.addEventListener("mousedown", ({ clientX }) => { from = clientX; });
+    plot.over.addEventListener("click", ({ clientX }) => {
+      const { idx } = plot.cursor;
+      if (idx === null || idx === undefined || from === null || Math.abs(clientX - from) >= 5) return;
+      location.assign(batchAddress(figure, plot.data[0][idx]));
+    });
   }
 
   // --- Steps of event time: the last value holds to the end of its step, which is open while events of it may come
@@ -245,7 +328,7 @@
   function show(figure, answer) {
     const lines = JSON.parse(figure.dataset.lines);
     const values = [answer.times, ...lines.map(([name]) => valuesOf(answer, name))];
-    const data = points(answer, values);
+    const data = heights(figure.dataset.form, points(answer, values));
     const replayed = (answer.series.replays || []).reduce((sum, each) => sum + each, 0);
     const drawing = figure.querySelector(".drawing");
     const key = JSON.stringify([lines, figure.dataset.unit, figure.dataset.form]);
@@ -272,7 +355,7 @@
     drawing.querySelector(".replays").textContent = dashed && `Dashed: ${dashed}`;
     drawn.get(figure.id).plot.root.setAttribute("role", "img");
     drawn.get(figure.id).plot.root.setAttribute("aria-label", text || `${answer.times.length} points, the latest: ${summary}`);
-    fill(drawing.querySelector("details"), lines, figure.dataset.unit, values);
+    fill(drawing.querySelector("details"), figure, lines, values);
   }
 
   function message(names) {
@@ -322,18 +405,22 @@
     rows.createTBody();
     scroll.append(rows);
     details.append(summary, scroll);
-    details.addEventListener("toggle", () => fill(details, details.values.lines, details.values.unit, details.values.data));
+    details.addEventListener("toggle", () => fill(details, figure, lines, details.values));
     return details;
   }
 
-  function fill(details, lines, unit, data) {
-    details.values = { lines, unit, data };
+  function fill(details, figure, lines, data) {
+    const { unit, batchUrl } = figure.dataset;
+    details.values = data;
     const body = details.querySelector("tbody");
     body.replaceChildren();
     if (!details.open) return;
     for (let place = data[0].length - 1; place >= 0; place -= 1) {
       const row = body.insertRow();
-      row.insertCell().textContent = moment.format(new Date(data[0][place] * 1000));
+      const at = document.createElement(batchUrl ? "a" : "span");
+      at.textContent = moment.format(new Date(data[0][place] * 1000));
+      if (batchUrl) at.href = batchAddress(figure, data[0][place]);
+      row.insertCell().append(at);
       for (const values of data.slice(1)) row.insertCell().textContent = written(values[place], unit);
     }
   }
@@ -347,7 +434,7 @@
     plot.over.append(plot.tip);
   }
 
-  function tip(plot, values, lines, unit) {
+  function tip(plot, values, lines, unit, marks) {
     const { left } = plot.cursor;
     const idx = Math.min(plot.cursor.idx ?? NaN, values[0].length - 1);
     if (!plot.tip) return;
@@ -365,7 +452,12 @@
       row.append(mark, `${label} `, value);
       return row;
     });
-    plot.tip.replaceChildren(at, ...rows);
+    const near = marks.filter(([seconds]) => Math.abs(plot.valToPos(seconds, "x") - left) < MARK_PX).map(([, text]) => {
+      const row = document.createElement("div");
+      row.textContent = text;
+      return row;
+    });
+    plot.tip.replaceChildren(at, ...rows, ...near);
     const { clientWidth } = plot.over;
     const wanted = left > clientWidth / 2 ? left - plot.tip.offsetWidth - 12 : left + 12;
     plot.tip.style.left = `${Math.max(-50, Math.min(wanted, clientWidth - plot.tip.offsetWidth))}px`;
@@ -434,7 +526,7 @@
   async function follow() {
     const pause = document.getElementById("pause");
     if (document.hidden || (pause && pause.getAttribute("aria-pressed") === "true")) return;
-    const shown = figures().filter((figure) => figure.dataset.last && drawn.has(figure.id));
+    const shown = figures().filter((figure) => figure.dataset.last && drawn.has(figure.id) && figure.offsetParent);
     if (!shown.length) return;
     const { answer } = drawn.get(shown[0].id);
     const now = performance.now();
@@ -456,7 +548,7 @@
   const sizes = new ResizeObserver((entries) => {
     for (const { target } of entries) {
       const held = drawn.get(target.closest("figure").id);
-      if (held && target.clientWidth && held.plot.width !== widthOf(target)) held.plot.setSize({ width: widthOf(target), height: HEIGHT });
+      if (held && target.clientWidth && held.plot.width !== widthOf(target)) held.plot.setSize({ width: widthOf(target), height: heightOf(target.closest("figure")) });
     }
   });
 
@@ -464,6 +556,11 @@
     isDue = true;
     drawAll();
   });
+  document.addEventListener("toggle", ({ target }) => {
+    if (!target.open || !target.querySelector("figure[data-series-url]")) return;
+    isDue = true; // those within were not followed
+    drawAll();
+  }, true);
   document.addEventListener("themechange", () => drawn.forEach(({ plot }) => plot.redraw(false, true)));
   drawAll();
   setInterval(follow, 1000);

@@ -29,8 +29,20 @@
       beforeAttributeUpdated: (name, field) => !isUserInput(name, field),
     };
     Idiomorph.morph(old, latest, { callbacks });
+    followStrip(latest.querySelector("#strip"));
     after.forEach((text, subject) => { if (before.has(subject) && before.get(subject) !== text) notify(text); });
     return changed;
+  }
+
+  /* What is outside of the merged part: the number beside Health, and the icon of the tab. */
+  function followStrip(strip) {
+    if (!strip) return;
+    for (const place of document.querySelectorAll("nav [data-needs]")) {
+      place.hidden = strip.dataset.troubled === "0";
+      place.lastElementChild.textContent = strip.dataset.troubled;
+    }
+    const icon = document.getElementById("favicon");
+    if (icon && icon.getAttribute("href") !== strip.dataset.icon) icon.setAttribute("href", strip.dataset.icon);
   }
 
   function highlight(elements) {

@@ -1,6 +1,7 @@
 /* The theme, applied before the page is painted, and the choices in the menu of the bar. They are stored in this browser
    and apply to dashboard and admin: the theme is stored where the admin (Unfold) stores its own, as JSON.
-   Also loads what a page names in <meta name="late-style"> and "late-script", once it has been painted. */
+   Also loads what a page names in <meta name="late-style"> and "late-script", once it has been painted, and at a first
+   visit stores the style sheets that the page contains. Then nobody has chosen a theme, so the paint need not wait. */
 (() => {
   "use strict";
 
@@ -82,10 +83,22 @@
     }
   }
 
+  /* Stores the style sheets in the browser's cache, and says so in a cookie, so that later pages only link to them. */
+  async function storeStyles() {
+    const sheets = [...document.querySelectorAll("meta[name=stores]")];
+    if (!sheets.length) return;
+    const answers = await Promise.all(sheets.map(({ content }) => fetch(content, { priority: "low" }).then((answer) => answer.text().then(() => answer.ok))));
+    if (!answers.every(Boolean)) return;
+    const secure = location.protocol === "https:" ? "; Secure" : "";
+    document.cookie = `tidegauge_styles=${sheets[0].dataset.version}; Path=/; Max-Age=31536000; SameSite=Lax${secure}`;
+  }
+
   // Not DOMContentLoaded, which waits for all deferred scripts.
-  const parsed = new Promise((resolve) => document.addEventListener("readystatechange", resolve, { once: true }));
+  const isParsed = document.readyState !== "loading";
+  const parsed = new Promise((resolve) => isParsed ? resolve() : document.addEventListener("readystatechange", resolve, { once: true }));
   const painted = new Promise((resolve) => new PerformanceObserver(resolve).observe({ type: "paint", buffered: true }));
   Promise.all([parsed, painted]).then(loadLate);
+  addEventListener("load", () => storeStyles().catch(() => null)); // they are then part of the next page, too
 
   applyStored();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme(root.dataset.theme));

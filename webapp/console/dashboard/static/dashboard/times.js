@@ -13,6 +13,9 @@
   const dayAndTime = new Intl.DateTimeFormat(undefined, { ...DAY, ...TIME });
 
   const HOUR_MS = 3600000;
+  // Texts change together, because each time that any of them changes, the page is painted. Those of the last ten seconds
+  // change each second.
+  const TICK_MS = 5000;
   const written = new WeakMap(); // element to what is written in it, and until when that is right
 
   let serverAheadMs = 0; // relative times count from the server's clock
@@ -71,9 +74,11 @@
 
   function showAll() {
     const until = Math.min(...[...document.querySelectorAll("time[data-form]")].map(show));
+    const now = performance.now();
+    const due = until - now > 1000 ? Math.ceil(until / TICK_MS) * TICK_MS : until;
     clearTimeout(timer);
     // A hidden page is written again when it is looked at.
-    if (until < Infinity && !document.hidden) timer = setTimeout(showAll, Math.max(250, until - performance.now()));
+    if (until < Infinity && !document.hidden) timer = setTimeout(showAll, Math.max(250, due - now));
   }
 
   function zone() {

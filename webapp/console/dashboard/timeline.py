@@ -1,0 +1,62 @@
+"""What happened to a pipeline within the range of its charts, as marks on them: starts, requests and alerts."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from tidegauge.webapp.accounts.audit.models import AuditEntry
+from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.visible import Visible
+from tidegauge.webapp.console.dashboard.time_charts import ShownRange
+from tidegauge.webapp.notify.alerts.history import periods
+from tidegauge.webapp.notify.alerts.visible import visible_alerts
+
+# More would hide the lines of a chart.
+MOST_MARKS = 40
+
+REQUESTS = {
+    "pipeline.pause": "pause requested",
+    "pipeline.resume": "resumed",
+    "pipeline.replay": "replay of dead letters",
+}
+# Verdicts that a driver causes, and not the passing of time.
+EVENTS = {"failed", "lost", "retrying", "stopped", "paused", "starting"}
+
+
+@dataclass(frozen=True)
+class TimelineMark:
+    """tone: as that of a verdict."""
+
+    at: datetime
+    text: str
+    tone: str
+
+    @property
+    def drawn(self) -> tuple[float, str, str]:
+        return self.at.timestamp(), self.text, self.tone
+
+
+def timeline(pipeline: PipelineStatus, shown: ShownRange, visible: Visible) -> list[TimelineMark]:
+    """Return the marks of the range, oldest first. A restricted reader gets none that people caused."""
+    until = shown.until or timezone.now()
+    since = shown.since or until - timedelta(seconds=shown.seconds)
+    marks = [
+        TimelineMark(period.began_at, period.verdict, "watch")
+        for period in periods(pipeline.name, since, until)
+        if period.verdict in EVENTS and period.began_at >= since
+    ]
+    if pipeline.started_at is not None and since <= pipeline.started_at < until:
+        marks.append(TimelineMark(pipeline.started_at, "driver started", "calm"))
+    alerts = visible_alerts(visible).filter(pipeline=pipeline.name, began_at__gte=since, began_at__lt=until)
+    marks += [TimelineMark(alert.began_at, f"alert: {alert.verdict}", "bad") for alert in alerts[:MOST_MARKS]]
+    if visible.scope.is_unrestricted:
+        marks += _requested(pipeline.name, since, until)
+    return sorted(marks, key=lambda mark: mark.at)[-MOST_MARKS:]
+
+
+def _requested(name: str, since: datetime, until: datetime) -> list[TimelineMark]:
+    found = AuditEntry.objects.filter(at__gte=since, at__lt=until, target=f"pipeline {name}", action__in=REQUESTS)
+    return [
+        TimelineMark(entry.at, f"{REQUESTS[entry.action]} by {entry.actor}", "calm") for entry in found[:MOST_MARKS]
+    ]
