@@ -1,20 +1,24 @@
 """52 pipelines in many verdicts beside the states that are hard to show, for pictures of pages with much on them."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from tests.webapp.boards import CROWDED, make_board
 from tests.webapp.flights import Flights, flights_pipeline
 from tests.webapp.flights_database import fill
 from tests.webapp.wide_states import visits_pipeline
-from tidegauge.state_backends import BatchLedger, Catalog, Count, StateSpec
+from tidegauge.state_backends import BatchLedger, Catalog, Count, PostgresBackingMap, StateSpec
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger import driver_status
+from tidegauge.state_backends.ledger.batch import lock_fence
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.catalog import queries, readers
 from tidegauge.webapp.notify.alerts.acknowledged import acknowledge
@@ -40,7 +44,13 @@ REPORTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("finished", "finished", "", {"count": 0}),
     ("catching up", "running", "", {"count": 275, "minutes": 0.4}),
     ("never started", "", "", {}),
+    ("rejecting", "running", "", {"count": 0}),
+    ("falling behind", "running", "", {"count": 900, "minutes": 4}),
+    ("reprocess failed", "running", "", {"count": 0}),
 ]
+REJECTED = 2_000
+HISTORY_BATCHES = 60
+SHOPS = 5_000
 NAMES = ["payments_orders", "shipping_events", "auth_sessions", "search_clicks", "каталог_заказов", "注文_イベント"]
 
 
@@ -65,7 +75,8 @@ def _join(conn: psycopg.Connection, place: int, now: datetime) -> str:
     for number in range(2):
         batch = ledger.begin(number, spout="opaque")
         assert batch is not None
-        ledger.commit(batch, rows_in=1_000 * (place + 1), keys_written={spec.name: 10})
+        rejected = REJECTED if _verdict(place) == "rejecting" else 0
+        ledger.commit(batch, rows_in=1_000 * (place + 1), keys_written={spec.name: 10}, dead_letters=rejected)
     minutes = pending.pop("minutes", None) if pending else None
     oldest = None if minutes is None else (now - timedelta(minutes=minutes)).isoformat()
     progress = {"pending": {"unit": "records", "oldest": oldest} | pending} if pending else None
@@ -75,13 +86,44 @@ def _join(conn: psycopg.Connection, place: int, now: datetime) -> str:
     )
     if status in ("failed", "lost", "stopped", "finished"):
         ledger.release()
+    if _verdict(place) == "falling behind":
+        _was_less_behind(conn, name, now)
+    if _verdict(place) == "reprocess failed":
+        _reprocess(conn, name)
     return name
+
+
+def _verdict(place: int) -> str:
+    return REPORTS[place][0] if place < len(REPORTS) else "well"
+
+
+def _was_less_behind(conn: psycopg.Connection, name: str, now: datetime) -> None:
+    """Make the lag grow: eight minutes ago, after the first batch, it was a quarter of what it is now."""
+    metrics = {"lag_seconds": 60.0, "pending": {"count": 100, "unit": "records"}}
+    conn.execute(
+        "UPDATE tidegauge.batch SET metrics = %s, started_at = %s + txid * interval '1 min', "
+        "committed_at = %s + txid * interval '1 min' WHERE pipeline = %s",
+        [json.dumps(metrics), *[now - timedelta(minutes=9)] * 2, name],
+    )
+
+
+def _reprocess(conn: psycopg.Connection, name: str) -> None:
+    """A reprocess whose driver has failed, as it is recorded."""
+    again = f"{name}@reprocess"
+    conn.execute(
+        "INSERT INTO tidegauge.pipeline (name, spout, description, reprocesses) VALUES (%s, 'opaque', '', %s)",
+        [again, name],
+    )
+    ledger = BatchLedger(conn, again)
+    ledger.acquire()
+    driver_status.report(conn, again, "failed", MISSING, failures=1, max_failures=1)
+    ledger.release()
 
 
 def _history(names: list[str], now: datetime) -> None:
     """A week in which each pipeline had its verdict of now for some hours, some of them more than once."""
     for place, name in enumerate(names):
-        verdict = REPORTS[place][0] if place < len(REPORTS) else "well"
+        verdict = _verdict(place)
         bad = verdict if verdict not in ("starting", "finished", "catching up", "never started") else "well"
         for hours, length, kind in ((160, 60, "well"), (100, 2, bad), (98, 96, "well"), (2, 2, bad)):
             began = now - timedelta(hours=hours)
@@ -115,7 +157,10 @@ def crowd(admin: User, now: datetime) -> Iterator[list[str]]:
     with readers.own_connection() as conn, flights_pipeline(conn) as flights, visits_pipeline(conn, now):
         fill(flights)
         _rejected(flights)
+        now = timezone.now()  # a stopped clock is moved by each batch of flights
         names = [_join(conn, place, now) for place in range(COUNT - 2)]
+        _fill(conn, names[-1])
+        _past_batches(conn, names[-2], now)
         _history(names, now)
         _alerts(names, now)
         acknowledge([queries.pipeline(names[1])], admin)
@@ -128,7 +173,13 @@ def crowd(admin: User, now: datetime) -> Iterator[list[str]]:
             "/alerts",
             "/alerts/rules/new?template=usual",
             "/states/",
+            "/pipelines/",
+            "/explore",
+            f"/states/orders_{COUNT - 3}_by_shop/",
             "/states/visits_by_page/",
+            "/states/visits_by_page/schema",
+            "/states/visits_by_page/api",
+            "/states/visits_by_page/maintenance",
             "/states/visits_by_page/explore?order=-visits",
             "/states/visits_by_hour/explore",
             "/states/visits_by_hour/explore?split=country",
@@ -136,6 +187,9 @@ def crowd(admin: User, now: datetime) -> Iterator[list[str]]:
             "/pipelines/flights/dead-letters",
             f"/pipelines/{names[0]}/",
             "/boards/crowded",
+            f"/pipelines/{names[-2]}/",
+            f"/pipelines/{names[0]}/states",
+            f"/pipelines/{names[0]}/api",
             "/lineage",
             "/maintenance",
             "/keys",
@@ -143,6 +197,40 @@ def crowd(admin: User, now: datetime) -> Iterator[list[str]]:
             "/search?q=orders",
             "/api/docs/look_up_state?state=visits_by_page",
         ]
+
+
+def _fill(conn: psycopg.Connection, pipeline: str) -> None:
+    """Give the state of the last pipeline many rows."""
+    spec = StateSpec(f"orders_{COUNT - 3}_by_shop", key={"shop": "text"}, measures={"orders": Count()})
+    rows = [{"shop": f"shop {place:04}", "orders": 1 + place * place % 9_973} for place in range(SHOPS)]
+    ledger = BatchLedger(conn, pipeline)
+    ledger.acquire()
+    batch = ledger.begin(2, spout="opaque")
+    assert batch is not None
+    with conn.transaction():
+        lock_fence(conn, batch)
+        PostgresBackingMap(conn, spec).merge([pa.RecordBatch.from_pylist(rows)], batch.txid, batch.batch_time)
+    ledger.commit(batch, rows_in=SHOPS, keys_written={spec.name: SHOPS})
+    driver_status.report(conn, pipeline, "running", progress={"pending": {"count": 0, "unit": "records"}})
+
+
+def _past_batches(conn: psycopg.Connection, pipeline: str, now: datetime) -> None:
+    """Give a pipeline an hour of batches, whose lag grows above the limit and falls again."""
+    ledger = BatchLedger(conn, pipeline)
+    ledger.acquire()
+    for number in range(HISTORY_BATCHES):
+        batch = ledger.begin(number + 2, spout="opaque")
+        assert batch is not None
+        ledger.commit(batch, rows_in=50_000 + 400 * (number % 9), keys_written={})
+        at, lag = now - timedelta(minutes=HISTORY_BATCHES - number), max(0, 420 - 20 * abs(number - 35))
+        phases = {"addBatch": 2_000 + 90 * (number % 7), "queryPlanning": 140, "latestOffset": 300, "commitBatch": 80}
+        metrics = {"lag_seconds": lag, "pending": {"count": 9 * lag, "unit": "records"}, "duration_ms": phases}
+        conn.execute(
+            "UPDATE tidegauge.batch SET metrics = %s, started_at = %s, batch_time = %s, committed_at = %s "
+            "WHERE pipeline = %s AND txid = %s",
+            [json.dumps(metrics), *[at - timedelta(seconds=3)] * 2, at, pipeline, batch.txid],
+        )
+    driver_status.report(conn, pipeline, "running", progress={"pending": {"count": 0, "unit": "records"}})
 
 
 def _rejected(flights: Flights) -> None:
