@@ -51,6 +51,10 @@ class Navigation:
         return [shown for _, places in self.groups for shown in places if shown.place.is_tab]
 
     @property
+    def is_in_more(self) -> bool:
+        return any(shown.current for shown in self.more)
+
+    @property
     def more(self) -> list[ShownPlace]:
         return [shown for _, places in self.groups for shown in places if not shown.place.is_tab]
 

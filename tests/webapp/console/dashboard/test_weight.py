@@ -139,3 +139,13 @@ def test_without_scripts_times_are_in_utc_and_marked_so(filled, admin_client, ad
     assert all(moment.endswith("+00:00") and title.endswith(" UTC") for moment, title, _, _ in times)
     assert all(text.endswith(" UTC") for _, _, form, text in times if form == "at")
     assert 'Times are in <span id="zone">UTC</span>' in html
+
+
+def test_the_style_sheets_of_live_pages_have_no_selector_that_looks_into_elements(admin_client):
+    names = ("shell", "tidegauge", "health", "opened", "letters", "charts", "fonts")
+    sheets = {
+        name: b"".join(admin_client.get(f"/static/dashboard/{name}.css").streaming_content).decode() for name in names
+    }
+
+    # With one, each text that changes styles the whole page again: 5 % of a core on an idle page with 52 pipelines.
+    assert [name for name, sheet in sheets.items() if ":has(" in re.sub(r"/\*.*?\*/", "", sheet, flags=re.DOTALL)] == []
