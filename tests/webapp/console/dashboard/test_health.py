@@ -66,7 +66,8 @@ class TestIncidents:
     def test_pipelines_with_one_cause_are_one_incident(self, failures, reader):
         page = reader.get("/").content.decode()
 
-        assert re.findall(r'<li class="panel incident is-bad(?: grouped)?" id="incident-(\w+)"', page) == ["orders", "shops"]
+        found = re.findall(r'<li class="panel incident is-bad(?: grouped)?" id="incident-(\w+)"', page)
+        assert found == ["orders", "shops"]
         assert "2 pipelines SocketTimeout reading &#x27;db-1&#x27; after 30 s" in re.sub("<[^>]+>", "", page)
 
     def test_an_incident_has_since_host_cause_and_command(self, failures, reader):

@@ -101,6 +101,7 @@ def test_style_sheets_within_a_page_are_those_of_the_policy_and_only_at_a_first_
     assert all(digest(sheet) in first.headers["Content-Security-Policy"] for sheet in sheets)
     assert all("url(" not in sheet for sheet in sheets)
     assert "<style>" not in later
+    assert ('shell.js" defer' in first.content.decode(), 'shell.js" defer' in later) == (True, False)
     assert later.count('rel="stylesheet"') >= len(sheets)
 
 

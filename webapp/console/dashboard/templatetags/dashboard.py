@@ -308,10 +308,18 @@ def style(context: Context, name: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def first_visit(context: Context) -> dict[str, Any] | None:
-    """What a browser stores after its first visit, and what its cookie then says; None if it has that already."""
-    if not first_paint.is_first_visit(context.get("request")):
+    """What a browser stores after its first visit, and what its cookie then says; None if it has that already.
+
+    is_new: it has no files of another release either, so nobody has chosen a theme in it.
+    """
+    request = context.get("request")
+    if request is None or not first_paint.is_first_visit(request):
         return None
-    return {"files": list(map(static, settings.TIDEGAUGE_FIRST_STYLES)), "version": first_paint.stored_version()}
+    return {
+        "files": list(map(static, settings.TIDEGAUGE_FIRST_STYLES)),
+        "version": first_paint.stored_version(),
+        "is_new": first_paint.COOKIE not in request.COOKIES,
+    }
 
 
 @register.simple_tag(takes_context=True)
