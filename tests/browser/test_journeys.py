@@ -216,7 +216,8 @@ PAGES = [
 
 # Controls too small for a thumb; a label is part of its control. Exempt are links and boxes in text and tables.
 TOO_SMALL = """() => [...document.querySelectorAll(
-        ".rail a, .rail button, .tabs a, .tabs summary, main button, main input, main select, main textarea, .pages a, .choices a")]
+        ".rail a, .rail button, .tabs a, .tabs summary, main button, main input, main select, main textarea, " +
+        ".pages a, .choices a")]
     .filter((target) => target.type !== "hidden" && target.offsetParent && getComputedStyle(target).clipPath === "none")
     .filter((target) => target.type !== "checkbox" || !target.closest("table"))
     .map((target) => target.closest("label") || target)

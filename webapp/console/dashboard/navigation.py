@@ -4,10 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 
 from tidegauge.webapp.accounts.permissions import VIEW_KEYS, key_scope
+from tidegauge.webapp.console.sql.run import may_run
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,6 @@ class Place:
     @property
     def address(self) -> str:
         return reverse(self.route)
-
-    @property
-    def exists(self) -> bool:
-        try:
-            return bool(self.address)
-        except NoReverseMatch:
-            return False
 
 
 @dataclass(frozen=True)
@@ -77,10 +72,14 @@ EXPLORE = Place(
     "dashboard:explore_states", "Explore", "M2 2v12h12M4.5 10.5l3-4 2.5 2L14 4",
     _within("explore", "compare", "save_view", "save_comparison"), is_tab=True,
 )  # fmt: skip
-BOARDS = Place("dashboard:boards", "Boards", "M2 2h5v7H2zM9 2h5v4H9zM9 8h5v6H9zM2 11h5v3H2z")
+BOARDS = Place(
+    "dashboard:boards", "Boards", "M2 2h5v7H2zM9 2h5v4H9zM9 8h5v6H9zM2 11h5v3H2z",
+    _within("board", "create_board", "edit_board", "delete_board", "share_board"),
+)  # fmt: skip
 VIEWS = Place(
     "dashboard:views", "Saved views", "M4 2h8v12l-4-3-4 3z", _within("view", "edit_view", "delete_view")
 )  # fmt: skip
+SQL = Place("dashboard:sql", "SQL", "M2.5 4.5l3.5 3.5-3.5 3.5M8 12h5.5")
 ALERTS = Place(
     "dashboard:alerts", "Alerts", "M3 11.5c1-1 1.5-2 1.5-5a3.5 3.5 0 0 1 7 0c0 3 .5 4 1.5 5zM6.5 14h3",
     _within("add_rule"), is_tab=True,
@@ -105,6 +104,7 @@ def navigation(request: HttpRequest | None, user: Any) -> Navigation | None:
         return None
     is_whole = user is not None and request is not None and key_scope(request).is_unrestricted
     keys = [KEYS] if is_whole and user.has_perm(VIEW_KEYS) else []
+    ask_sql = [SQL] if settings.TIDEGAUGE_SQL and is_whole and request is not None and may_run(request) else []
     admin = [ADMIN] if is_whole and user.is_staff else []
     match = request.resolver_match if request is not None else None
     here, of_admin = (match.view_name, match.app_name == "admin") if match else ("", False)
@@ -120,12 +120,11 @@ def navigation(request: HttpRequest | None, user: Any) -> Navigation | None:
                 else "",
             )
             for place in places
-            if place.exists
         ]
 
     groups = [
         ("", shown([HEALTH, PIPELINES, STATES, LINEAGE])),
-        ("Ask", shown([EXPLORE, BOARDS, VIEWS])),
+        ("Ask", shown([EXPLORE, BOARDS, VIEWS, *ask_sql])),
         ("Run", shown([ALERTS, MAINTENANCE, *keys, DOCS])),
         ("", shown(admin)),
     ]

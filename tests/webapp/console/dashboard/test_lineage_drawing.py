@@ -161,7 +161,7 @@ class TestMany:
             html = page(reader)
 
         assert len(re.findall("<title>region_[^<]*, pipeline", html)) == 50
-        assert len(html) < 150_000
+        assert len(html) < 160_000  # of which 13 kB are the style sheets of a first visit
 
 
 @pytest.mark.parametrize("query", ["", "?q=flights", "?pipeline=flights"])

@@ -6,7 +6,6 @@ import pytest
 
 from tests.webapp.console.dashboard.page_text import text
 from tidegauge.webapp.accounts.models import Restriction
-from tidegauge.webapp.console.dashboard.navigation import BOARDS, HEALTH, Place
 
 
 def places(response) -> list[str]:
@@ -19,16 +18,17 @@ def current(response) -> set[str]:
 
 
 def test_a_reader_sees_the_places_that_need_no_permission_and_an_admin_all(filled, reader, admin_client):
-    boards = ["Boards"] if BOARDS.exists else []
-    common = ["Health", "Pipelines", "States", "Lineage", "Explore", *boards, "Saved views", "Alerts", "Maintenance"]
+    common = ["Health", "Pipelines", "States", "Lineage", "Explore", "Boards", "Saved views", "Alerts", "Maintenance"]
 
     assert places(reader.get("/")) == [*common, "API docs"]
     assert places(admin_client.get("/")) == [*common, "API keys", "API docs", "Admin"]
 
 
-def test_a_place_whose_page_does_not_exist_is_left_out():
-    assert HEALTH.exists
-    assert not Place("dashboard:nothing", "Nothing", "").exists
+def test_sql_is_a_place_where_it_is_switched_on_for_those_who_may_run_it(filled, reader, admin_client, settings):
+    settings.TIDEGAUGE_SQL = "postgresql://tidegauge_sql@127.0.0.1/tidegauge"
+
+    assert "SQL" not in places(reader.get("/"))
+    assert places(admin_client.get("/")).index("SQL") == 7
 
 
 @pytest.mark.parametrize(
