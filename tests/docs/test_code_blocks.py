@@ -28,6 +28,7 @@ RUN_BY = {
     "client.md": "tests/webapp/client/test_page.py",
     "changing-tables.md": "tests/pipelines/jobs/test_order_totals.py",
     "configuration-as-files.md": "tests/webapp/configuration/test_page.py",
+    "dashboard.md": "tests/webapp/console/sql/test_sql.py",
     "dead_letters.md": "tests/state_backends/dead_letters/test_replay.py",
     "events.md": "tests/webapp/events/test_documented.py",
     "generated-clients.md": "tests/webapp/api/test_typescript_client.py",

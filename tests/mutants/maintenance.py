@@ -193,8 +193,8 @@ MUTANTS = [
     ),
     Mutant(
         "tiles/an-explorer-page-mixes-tiles-of-two-sizes",
-        "webapp/console/dashboard/views/explorer.py",
-        "if tiles_in_use(reader.spec.name) == in_use:",
+        "webapp/console/dashboard/explorer/then_and_now.py",
+        "if tiles_in_use(spec.name) == in_use:",
         "if True:",
         ["tests/webapp/console/dashboard/test_tiles.py"],
     ),

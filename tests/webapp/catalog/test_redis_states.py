@@ -9,7 +9,8 @@ from django.core.management import CommandError, call_command
 from tests.webapp.redis_views import HOUR, redis_views, unavailable_redis
 from tidegauge.state_backends import Catalog
 from tidegauge.state_backends.backends.redis.client import client
-from tidegauge.state_backends.backends.redis.upkeep import PAGE_ROWS, RedisUpkeep
+from tidegauge.state_backends.backends.redis.pages import PAGE_ROWS
+from tidegauge.state_backends.backends.redis.upkeep import RedisUpkeep
 from tidegauge.state_backends.maintenance import compact, expire, sizes
 from tidegauge.state_backends.reader.scanned import Published
 from tidegauge.webapp.catalog import queries, readers
@@ -204,13 +205,13 @@ def test_the_page_of_a_state_in_redis_shows_its_entries(views, reader):
 
     page = reader.get(f"/states/{views.name}/", {"order": "-views", "q": "PAGE 1"}).content.decode()
     leading, _, entries = page.partition('id="entries"')
-    entries, _, _ = entries.partition('id="schema"')
+    schema = reader.get(f"/states/{views.name}/schema").content.decode()
 
     assert "page 39" in leading
     assert "page 39" not in entries
     assert entries.index("page 19") < entries.index("page 18")
-    assert "<dt>Stored in</dt><dd>redis</dd>" in page
-    assert "tidegauge_live" not in page
+    assert "<dt>Stored in</dt><dd>redis</dd>" in schema
+    assert "tidegauge_live" not in page + schema
 
 
 def test_the_page_of_a_global_state_in_redis_shows_its_value(connection, reader):

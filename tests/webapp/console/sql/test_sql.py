@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 
+from tests.docs.blocks import blocks
 from tests.webapp.console.dashboard.page_text import text
 from tests.webapp.console.sql.conftest import PASSWORD, address_of
 from tidegauge.webapp.accounts.audit.models import AuditEntry
@@ -40,6 +41,11 @@ class TestAnswers:
         example = 'SELECT * FROM "flights_by_carrier" LIMIT 100'
         assert example in text(analyst.get("/sql?state=flights_by_carrier"))
         assert len(cells(ran(analyst, example))) == 60
+
+    def test_the_statement_of_its_page_runs(self, lasting, role, analyst):
+        [documented] = [block.text for block in blocks("sql") if block.page == "dashboard.md"]
+
+        assert cells(ran(analyst, documented))[0][0] == "EWR"
 
     def test_every_kind_of_value_is_shown(self, role, analyst):
         answer = ran(
