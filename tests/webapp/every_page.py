@@ -19,7 +19,7 @@ from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence, Ver
 from tidegauge.webapp.notify.webhooks import outbox
 
 SIGN_IN = ["/login"]
-MISSING = ["/nowhere", "/states/nothing/", "/pipelines/flights/batches/99"]
+MISSING = ["/nowhere", "/shared/boards/nothing", "/states/nothing/", "/pipelines/flights/batches/99"]
 
 DASHBOARD = [
     "/",
