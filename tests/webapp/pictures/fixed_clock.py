@@ -37,7 +37,9 @@ class FixedClock:
 def fixed_clock(now: datetime) -> Iterator[FixedClock]:
     """Stop the clocks at `now`. The database stays changed, so it must be one that a test has to itself."""
     with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE public.fixed_clock AS SELECT %s::timestamptz AS at", [now])
+        cursor.execute("CREATE TABLE IF NOT EXISTS public.fixed_clock (at timestamptz)")
+        cursor.execute("TRUNCATE public.fixed_clock")  # where an earlier test has stopped the clocks, too
+        cursor.execute("INSERT INTO public.fixed_clock VALUES (%s)", [now])
         for name in (*(f"public.{name}" for name in CLOCKS), "tidegauge.clock"):
             cursor.execute(CLOCK.format(name))
         cursor.execute(DEFAULTS, [[f"{name}()" for name in CLOCKS]])
