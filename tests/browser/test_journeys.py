@@ -79,7 +79,7 @@ def test_a_reader_finds_a_value_its_history_and_downloads_the_state(page, demo):
 def test_a_newcomer_sees_what_runs_what_the_words_mean_and_finds_a_key(page, demo):
     demo.wait_for_batch(3)
     page.goto("/")
-    expect(page.locator("#strip")).to_contain_text("in 2 pipelines")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("2 pipelines")
     page.get_by_text("What txid, lag and opaque mean").click()
     expect(page.get_by_text("all values with the same txid became visible at once")).to_be_visible()
 

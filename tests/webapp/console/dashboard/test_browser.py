@@ -337,7 +337,7 @@ def test_a_banner_that_appears_and_disappears_keeps_focus_and_typed_text(flights
     page.goto(STATE)
     page.get_by_label("One key per line").fill("EWR,C07")
     page.locator("#q").focus()
-    page.evaluate("document.querySelector('.columns').mark = true")
+    page.evaluate("document.querySelector('#entries').mark = true")
 
     flights.report("failed", "no such column")
     expect(page.locator(".trouble")).to_be_visible()
@@ -345,7 +345,7 @@ def test_a_banner_that_appears_and_disappears_keeps_focus_and_typed_text(flights
     expect(page.locator(".trouble")).to_have_count(0)
 
     assert page.evaluate("document.activeElement.id") == "q"
-    assert page.evaluate("document.querySelector('.columns').mark")
+    assert page.evaluate("document.querySelector('#entries').mark")
     expect(page.get_by_label("One key per line")).to_have_value("EWR,C07")
 
 
@@ -386,18 +386,18 @@ def test_a_selection_that_is_not_submitted_survives_commits(flights, page):
 
 
 def test_a_program_that_was_unfolded_stays_so(flights, page):
-    page.goto(f"{STATE}?q=EWR")
+    page.goto(f"{STATE}explore?order=-flights")
     page.get_by_text("JavaScript", exact=True).click()
 
     flights.commit({("EWR", "C07"): 5_000})
 
-    expect(page.get_by_role("row", name="EWR · C07").first).to_contain_text("5,093")
+    expect(page.locator(".explored tbody tr").first).to_contain_text("5,093")
     expect(page.get_by_label("JavaScript", exact=True)).to_be_visible()
 
 
 @pytest.mark.parametrize(("query", "status"), [("?where=flights=99", "entries"), ("", "results")])
 def test_the_request_of_the_api_panel_runs_in_place(flights, page, query, status):
-    page.goto(f"{STATE}{query}")
+    page.goto(f"{STATE}api{query}")
     page.get_by_role("button", name="Run").click()
 
     answer = page.get_by_role("dialog", name="Response")
