@@ -87,7 +87,7 @@ def test_a_newcomer_sees_what_runs_what_the_words_mean_and_finds_a_key(page, dem
     expect(page.get_by_role("heading", level=1)).to_have_text("aircraft")
     expect(page.locator("#chart-rate .uplot")).to_be_visible()
     page.get_by_role("navigation", name="Pipeline").get_by_role("link", name="States & lineage").click()
-    expect(page.get_by_role("heading", name="Lineage")).to_be_visible()
+    expect(page.get_by_role("heading", name="Lineage", exact=True)).to_be_visible()
 
     page.keyboard.press("/")
     page.get_by_role("combobox", name="Search").fill("flights_by_carrier JFK,AA")

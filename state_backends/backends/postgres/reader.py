@@ -290,6 +290,9 @@ class StateReader(Reader):
         return answer
 
     def _row(self, statement: bytes, parameters: Sequence[Any], *, binary: bool = False) -> tuple[Any, ...]:
+        # Cursors that put parameters into the statement, such as Django's, read text alone.
+        factory = getattr(self._conn, "cursor_factory", psycopg.Cursor)
+        binary = binary and not issubclass(factory, psycopg.ClientCursor)
         try:
             row = self._conn.execute(statement, parameters, binary=binary).fetchone()
         except psycopg.errors.UndefinedTable:

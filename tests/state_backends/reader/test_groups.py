@@ -1,8 +1,9 @@
 """Entries folded by key columns, as their aggregators fold them, of a state in a table and of its twin in Redis."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 
 import datasketches as ds
+import psycopg
 import pytest
 
 from tests.state_backends.reader.test_history import BOTH
@@ -58,6 +59,18 @@ def test_means_are_of_all_events_and_distinct_counts_are_unions(twins, place):
         (["AA", "2026-11-23"], {"planes": 2}),
         (["UA", "2026-11-23"], {"planes": 1}),
     ]
+
+
+def test_sketches_are_read_over_cursors_that_read_text_alone_as_over_others(twins, installed_url):
+    feed = twins(FLIGHTS)
+    feed.commit(flown("EWR", "AA", 1, 10.0, "N1", "N2"), flown("EWR", "UA", 3, 20.0, "N2"))
+    reader = feed.readers()[0]
+
+    with psycopg.connect(installed_url, autocommit=True, cursor_factory=psycopg.ClientCursor) as conn:
+        over_text = reader.on(conn)
+        assert over_text.groups(["origin"]).parsed() == reader.groups(["origin"]).parsed()
+        keys = [("EWR", carrier, date(2026, 11, 23)) for carrier in ("AA", "UA")]
+        assert over_text.combine(keys).parsed() == reader.combine(keys).parsed()
 
 
 @BOTH
