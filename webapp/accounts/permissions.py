@@ -30,7 +30,7 @@ VIEW_DEAD_LETTERS = "states.view_dead_letters"
 REPLAY_DEAD_LETTERS = "states.replay_dead_letters"
 READ_USAGE = "api_keys.view_usagehour"
 VIEW_KEYS = "api_keys.view_apikey"
-# To show a board to people without an account; a link ends if whoever made it loses this.
+# To show a board to people without an account; a link ends if the person who made it loses this.
 SHARE_BOARDS = "tidegauge_boards.add_boardlink"
 # SQL is not limited to some states or keys, so it also needs a person without a restriction.
 RUN_SQL = "states.run_sql"

@@ -67,6 +67,16 @@ def scanned(
             cursors = {names: int(cursor) for names, (cursor, _) in found.items() if int(cursor)}
 
 
+def written(client: Any, buckets: Sequence[KeyNames], txid: int) -> Iterator[list[tuple[KeyNames, list[bytes]]]]:
+    """Yield the keys that a batch has written, as `scanned` does. Some of them may be removed meanwhile."""
+    return scanned(
+        client,
+        buckets,
+        lambda pipe, names: pipe.scard(names.written(txid)),
+        lambda pipe, names, cursor: pipe.sscan(names.written(txid), cursor, count=PAGE_ROWS),
+    )
+
+
 def recorded(client: Any, buckets: Sequence[KeyNames]) -> dict[KeyNames, list[bytes]]:
     """Return the names of what each bucket has besides rows: their order, timers, records of batches and the guard."""
     batches = on_each_bucket(client, buckets, lambda pipe, names: pipe.zrange(names.batches, 0, -1))

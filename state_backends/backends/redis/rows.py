@@ -16,7 +16,7 @@ from tidegauge.state_backends.backends.guard import Attempt, BatchRecord, GuardP
 from tidegauge.state_backends.backends.redis.committed import SCRIPT, CommittedReads, RedisSteps
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
 from tidegauge.state_backends.backends.redis.keys import Buckets, Chunk, KeyNames, in_order
-from tidegauge.state_backends.backends.redis.pages import pages, scanned
+from tidegauge.state_backends.backends.redis.pages import pages, written
 from tidegauge.state_backends.backends.redis.row_codec import Partials, RowFields, text_of
 from tidegauge.state_backends.backends.redis.scripts import (
     Call,
@@ -384,13 +384,7 @@ class RedisBackingMap:
         return chunk, touched, [self._guard.argument(txid), names.row, *batch, *partials.packed(chunk.positions)]
 
     def _written(self, txid: int) -> Iterator[tuple[KeyNames, list[bytes]]]:
-        # Members may be removed meanwhile: SSCAN returns every member that is there from its start to its end.
-        for found in scanned(
-            self._client,
-            self._buckets.names,
-            lambda pipe, names: pipe.scard(names.written(txid)),
-            lambda pipe, names, cursor: pipe.sscan(names.written(txid), cursor, count=CHUNK_KEYS),
-        ):
+        for found in written(self._client, self._buckets.names, txid):
             yield from ((names, names.rows(keys)) for names, keys in found)
 
     def _refused_at(self, chunk: Chunk, reply: list[Any]) -> int:

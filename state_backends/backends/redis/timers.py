@@ -15,7 +15,7 @@ from typing import Any
 from tidegauge.state_backends.backends.external_session import due_at
 from tidegauge.state_backends.backends.redis.guard import RedisGuard
 from tidegauge.state_backends.backends.redis.keys import Buckets, KeyNames
-from tidegauge.state_backends.backends.redis.pages import PAGE_ROWS, scanned
+from tidegauge.state_backends.backends.redis.pages import PAGE_ROWS, scanned, written
 from tidegauge.state_backends.backends.redis.row_codec import text_of
 from tidegauge.state_backends.backends.redis.scripts import Client, ScriptCalls, on_each_bucket
 from tidegauge.state_backends.spec.key_bytes import KeyBytes, from_microseconds
@@ -74,22 +74,16 @@ class RedisTimers:
     def _complete(self, committed: int) -> None:
         note, one_behind = (b"%d %s" % (txid, self._due.encode()) for txid in (committed, committed - 1))
         noted = self._on_each(lambda pipe, names: pipe.hget(names.guard, "timers"))
-        behind, anew = list[KeyNames](), list[KeyNames]()
-        for names, found in zip(self._buckets.names, noted, strict=True):
-            if found != note:
-                (behind if found == one_behind else anew).append(names)
-        self._call((names, [b"begin", b""]) for names in anew)
-        for keys in chain(self._written(behind, committed), self._every(anew)):
+        found = dict(zip(self._buckets.names, noted, strict=True))
+        behind = [names for names in found if found[names] == one_behind]
+        without = [names for names in found if found[names] not in (note, one_behind)]
+        self._call((names, [b"begin", b""]) for names in without)
+        for keys in chain(self._written(behind, committed), self._every(without)):
             self._set(list(self._times(keys, committed)))
-        self._call((names, [b"", note]) for names in [*behind, *anew])
+        self._call((names, [b"", note]) for names in [*behind, *without])
 
     def _written(self, buckets: Sequence[KeyNames], txid: int) -> Iterator[list[bytes]]:
-        for found in scanned(
-            self._client,
-            buckets,
-            lambda pipe, names: pipe.scard(names.written(txid)),
-            lambda pipe, names, cursor: pipe.sscan(names.written(txid), cursor, count=PAGE_ROWS),
-        ):
+        for found in written(self._client, buckets, txid):
             yield [key for _, keys in found for key in keys]
 
     def _every(self, buckets: Sequence[KeyNames]) -> Iterator[list[bytes]]:

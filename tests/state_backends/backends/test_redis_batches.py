@@ -210,7 +210,7 @@ class TestRevert:
 
     @pytest.mark.parametrize("trip", [1, 2, 3, 5, 7])
     def test_a_revert_that_is_killed_anywhere_may_run_again(self, backing, client, trip, monkeypatch):
-        monkeypatch.setattr("tidegauge.state_backends.backends.redis.rows.CHUNK_KEYS", 100)
+        monkeypatch.setattr("tidegauge.state_backends.backends.redis.pages.PAGE_ROWS", 100)
         merge(backing, 1, self.PAGES[:1_300])
         merge(backing, 2, self.PAGES)
 

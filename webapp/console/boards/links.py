@@ -12,7 +12,7 @@ from tidegauge.webapp.console.boards.models import BoardLink
 
 
 class LinkError(Exception):
-    """The link shows no board. The text is for whoever opens it. status: of the answer."""
+    """The link shows no board. The text is for the reader who opened it. status: of the answer."""
 
     status = 410
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
 from tidegauge.webapp.accounts.permissions import VIEW_KEYS, key_scope
-from tidegauge.webapp.console.sql.run import may_run
+from tidegauge.webapp.console.sql.run import is_offered
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def navigation(request: HttpRequest | None, user: Any) -> Navigation | None:
         return None
     is_whole = user is not None and request is not None and key_scope(request).is_unrestricted
     keys = [KEYS] if is_whole and user.has_perm(VIEW_KEYS) else []
-    ask_sql = [SQL] if settings.TIDEGAUGE_SQL and is_whole and request is not None and may_run(request) else []
+    ask_sql = [SQL] if is_whole and request is not None and is_offered(request) else []
     admin = [ADMIN] if is_whole and user.is_staff else []
     match = request.resolver_match if request is not None else None
     here, of_admin = (match.view_name, match.app_name == "admin") if match else ("", False)

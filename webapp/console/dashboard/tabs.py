@@ -1,7 +1,7 @@
 """The tabs of the pages of a pipeline and of a state: links, each to a page of its own."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 
 from django.http import HttpRequest
 from django.urls import reverse
@@ -21,34 +21,33 @@ class Tab:
 
 
 def pipeline_tabs(request: HttpRequest, pipeline: PipelineStatus) -> list[Tab]:
-    is_whole = key_scope(request).is_unrestricted
-    may_operate = is_whole and request.user.has_perm(STEER_PIPELINES)
-    letters = [("dead_letters", "Dead letters", {"replay"}, pipeline.dead_letters)] if is_whole else []
-    operations = [("acts", "Operations", set[str](), 0)] if may_operate else []
-    wanted = [
-        ("pipeline", "Health", set[str](), 0),
-        ("batches", "Batches", {"batch"}, 0),
+    is_whole, tab = key_scope(request).is_unrestricted, partial(_tab, request, pipeline.name)
+    letters = [tab("dead_letters", "Dead letters", "replay", count=pipeline.dead_letters)] if is_whole else []
+    operations = [tab("acts", "Operations")] if is_whole and request.user.has_perm(STEER_PIPELINES) else []
+    return [
+        tab("pipeline", "Health"),
+        tab("batches", "Batches", "batch"),
         *letters,
-        ("pipeline_states", "States & lineage", set[str](), 0),
+        tab("pipeline_states", "States & lineage"),
         *operations,
-        ("pipeline_api", "API", set[str](), 0),
+        tab("pipeline_api", "API"),
     ]
-    return [_tab(request, route, label, pipeline.name, within, count) for route, label, within, count in wanted]
 
 
 def state_tabs(request: HttpRequest, state: StateSummary) -> list[Tab]:
-    upkeep = [("upkeep", "Maintenance", {"compact", "expire", "audit"})]
-    wanted = [
-        ("state", "Data", {"key", "lookup"}),
-        *([("explore", "Explore", {"compare"})] if state.key else []),
-        ("schema", "Schema & lineage", set[str]()),
-        ("state_api", "API", set[str]()),
-        *(upkeep if request.user.has_perm(REQUEST_MAINTENANCE) else []),
+    tab = partial(_tab, request, state.name)
+    may_maintain = request.user.has_perm(REQUEST_MAINTENANCE)
+    return [
+        tab("state", "Data", "key", "lookup"),
+        *([tab("explore", "Explore", "compare")] if state.key else []),
+        tab("schema", "Schema & lineage"),
+        tab("state_api", "API"),
+        *([tab("upkeep", "Maintenance", "compact", "expire", "audit")] if may_maintain else []),
     ]
-    return [_tab(request, route, label, state.name, within) for route, label, within in wanted]
 
 
-def _tab(request: HttpRequest, route: str, label: str, name: str, within: Collection[str], count: int = 0) -> Tab:
+def _tab(request: HttpRequest, name: str, route: str, label: str, *within: str, count: int = 0) -> Tab:
+    """within: the routes of the pages below it."""
     match = request.resolver_match
     here = match.url_name if match else None
     return Tab(label, reverse(f"dashboard:{route}", args=[name]), here == route or here in within, count)

@@ -79,6 +79,11 @@ def may_run(request: HttpRequest) -> bool:
     return request.user.has_perm(RUN_SQL) and key_scope(request).is_unrestricted
 
 
+def is_offered(request: HttpRequest) -> bool:
+    """Return whether pages lead the person to SQL: where it is switched on, and if they may run it."""
+    return bool(settings.TIDEGAUGE_SQL) and may_run(request)
+
+
 def run(text: str, by: User) -> Answer:
     """Return what one statement answers; each run has an entry in the audit log. Raises SqlError."""
     statement = text.strip().removesuffix(";").rstrip()
@@ -163,7 +168,7 @@ def _rows(conn: psycopg.Connection, statement: str, columns: Sequence[tuple[str,
     except psycopg.Error as error:
         position = _position(error)
         if isinstance(error, psycopg.errors.SyntaxError) and position is not None:
-            # It was parsed before, so it is one that cannot stand in a subquery.
+            # It was parsed as a statement of its own before, so what fails now is its place in a subquery.
             raise StatementError("only SELECT, VALUES, TABLE and WITH can be run") from None
         raise _refused(error, None if position is None or position < before else position - before) from None
     return Answer(columns, rows, more=False)

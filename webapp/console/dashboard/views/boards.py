@@ -9,7 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -34,6 +34,7 @@ from tidegauge.webapp.console.dashboard.views.live import (
     sentence,
     signed_in,
     static_page,
+    unknown,
 )
 from tidegauge.webapp.console.saved_views.models import SavedView
 from tidegauge.webapp.console.saved_views.selectors import visible_views
@@ -220,5 +221,4 @@ def revoke(request, board, link_id):
 
 
 def _unknown_board(request: HttpRequest, board_id: str) -> HttpResponse:
-    shown = {"kind": "board", "name": board_id, "back": reverse("dashboard:boards")}
-    return render(request, "dashboard/missing.html", shown, status=404)
+    return unknown(request, "board", board_id, reverse("dashboard:boards"))

@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, JsonResponse
 from django.utils.timezone import now
@@ -47,7 +46,7 @@ from tidegauge.webapp.console.dashboard.pasted import pasted_prefix
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 from tidegauge.webapp.console.dashboard.views.live import View, page, signed_in, state_page
 from tidegauge.webapp.console.saved_views.models import Page
-from tidegauge.webapp.console.sql.run import may_run
+from tidegauge.webapp.console.sql.run import is_offered
 
 
 @state_page
@@ -74,7 +73,7 @@ def explore(request, pipeline, version, name):
         "question": question,
         "conditions": [*question.where, ""],
         "choices": _choices(reader.spec, question.newest),
-        "has_sql": bool(settings.TIDEGAUGE_SQL) and may_run(request),
+        "has_sql": is_offered(request),
         "history": _history(visible, reader.spec, question, now()),
         # Also for a question without charts, because the next one comes without loading the page again.
         "has_charts": bool(by_time.time_part(reader.spec, Question())),

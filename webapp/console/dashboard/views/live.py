@@ -190,13 +190,16 @@ def unknown_state(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def unknown_batch(request: HttpRequest, pipeline: str, txid: int) -> HttpResponse:
-    shown = {"kind": "batch", "name": txid, "back": reverse("dashboard:batches", args=[pipeline])}
-    return render(request, "dashboard/missing.html", shown, status=404)
+    return unknown(request, "batch", txid, reverse("dashboard:batches", args=[pipeline]))
 
 
 def unknown_run(request: HttpRequest, run_id: int) -> HttpResponse:
-    shown = {"kind": "maintenance run", "name": run_id, "back": reverse("dashboard:maintenance")}
-    return render(request, "dashboard/missing.html", shown, status=404)
+    return unknown(request, "maintenance run", run_id, reverse("dashboard:maintenance"))
+
+
+def unknown(request: HttpRequest, kind: str, name: str | int, back: str) -> HttpResponse:
+    """Say that there is nothing of this name. back: the address of the list of its kind."""
+    return render(request, "dashboard/missing.html", {"kind": kind, "name": name, "back": back}, status=404)
 
 
 def _missing(request: HttpRequest, kind: Kind, name: str, names: list[str]) -> HttpResponse:

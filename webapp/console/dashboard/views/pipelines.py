@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
 from tidegauge.state_backends.errors import UnknownPipelineError
-from tidegauge.webapp.accounts.permissions import IN_NO_GROUP, SILENCE, key_scope
+from tidegauge.webapp.accounts.permissions import IN_NO_GROUP, SILENCE, STEER_PIPELINES, key_scope
 from tidegauge.webapp.catalog import queries, replicas
 from tidegauge.webapp.catalog.batches import BatchSummary, batch_at, batch_detail, recent_rates
 from tidegauge.webapp.catalog.limits import limits_of
@@ -56,8 +56,6 @@ from tidegauge.webapp.console.dashboard.views.live import (
 )
 from tidegauge.webapp.maintenance.services import pause_pipeline, resume_pipeline
 from tidegauge.webapp.notify.alerts.acknowledged import acts_version
-
-CONTROL = "states.change_pipeline"
 
 OVERVIEW_BATCHES = 30
 WATERMARK_BATCHES = 60
@@ -211,20 +209,20 @@ def pipeline_api(request, found, version):
 
 def _of(request, pipeline):
     """Return what the head of each page of a pipeline shows."""
-    may_control = request.user.has_perm(CONTROL) and of_request(request).scope.is_unrestricted
+    may_control = request.user.has_perm(STEER_PIPELINES) and of_request(request).scope.is_unrestricted
     return {"pipeline": pipeline, "may_control": may_control}
 
 
 @require_POST
 @login_required
-@permission_required(CONTROL, raise_exception=True)
+@permission_required(STEER_PIPELINES, raise_exception=True)
 def pause(request, name):
     return _request(request, pause_pipeline, name)
 
 
 @require_POST
 @login_required
-@permission_required(CONTROL, raise_exception=True)
+@permission_required(STEER_PIPELINES, raise_exception=True)
 def resume(request, name):
     return _request(request, resume_pipeline, name)
 

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tidegauge.state_backends.errors import UnknownStateError
-from tidegauge.webapp.accounts.permissions import key_scope
+from tidegauge.webapp.accounts.permissions import REQUEST_MAINTENANCE, key_scope
 from tidegauge.webapp.api.problems import by_status
 from tidegauge.webapp.catalog import queries, runs
 from tidegauge.webapp.catalog.models import MaintenanceRun
@@ -48,8 +48,6 @@ PAGE_STATES = 50
 PAGE_RUNS = 25
 RUNS_OF_STATE = 10
 
-MAINTAIN = "states.add_maintenancerun"
-
 
 @require_safe
 @signed_in
@@ -75,14 +73,14 @@ def maintenance(request):
         "schedule": schedule,
         "has_worker": has_worker,
         "silent_since": silent,
-        "may_maintain": request.user.has_perm(MAINTAIN) and not visible.scope.key_prefix,
+        "may_maintain": request.user.has_perm(REQUEST_MAINTENANCE) and not visible.scope.key_prefix,
     }
     shown = {name: request.GET[name] for name in ("before", "states") if request.GET.get(name)}
     return page(request, "dashboard/maintenance.html", version, context, shown)
 
 
 @state_page
-@permission_required(MAINTAIN, raise_exception=True)
+@permission_required(REQUEST_MAINTENANCE, raise_exception=True)
 def upkeep(request, pipeline, version, name):
     """The maintenance of one state: what can be requested, and its last runs."""
     visible = of_request(request)
@@ -109,14 +107,14 @@ def run(request, run_id):
     version = _version([found])
     if is_current(request, version):
         return no_change()
-    context = {"view": RunView(found), "may_maintain": request.user.has_perm(MAINTAIN)}
+    context = {"view": RunView(found), "may_maintain": request.user.has_perm(REQUEST_MAINTENANCE)}
     return page(request, "dashboard/run.html", version, context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @login_required
-@permission_required(MAINTAIN, raise_exception=True)
+@permission_required(REQUEST_MAINTENANCE, raise_exception=True)
 def request_run(request, name, kind):
     """Show what a run would do; request it once that is confirmed. kind: of the run; the route sets it."""
     key_scope(request).check_whole_state(name)
@@ -147,7 +145,7 @@ def _request_run(request: HttpRequest, name: str, kind: str) -> HttpResponse:
 
 @require_POST
 @login_required
-@permission_required(MAINTAIN, raise_exception=True)
+@permission_required(REQUEST_MAINTENANCE, raise_exception=True)
 def cancel(request, run_id):
     try:
         visible = of_request(request)

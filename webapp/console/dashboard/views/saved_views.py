@@ -6,7 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -16,7 +16,15 @@ from tidegauge.webapp.accounts.permissions import OutsideError, key_scope
 from tidegauge.webapp.catalog import queries, readers
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.dashboard.explorer.saved import UnanswerableError, question_to_store, summary
-from tidegauge.webapp.console.dashboard.views.live import View, ask, sentence, signed_in, static_page, unknown_state
+from tidegauge.webapp.console.dashboard.views.live import (
+    View,
+    ask,
+    sentence,
+    signed_in,
+    static_page,
+    unknown,
+    unknown_state,
+)
 from tidegauge.webapp.console.saved_views import services
 from tidegauge.webapp.console.saved_views.forms import SavedViewForm
 from tidegauge.webapp.console.saved_views.models import SavedView
@@ -161,5 +169,4 @@ def _deletion(saved: SavedView) -> Confirmation:
 
 
 def _unknown_view(request: HttpRequest, view_id: str) -> HttpResponse:
-    shown = {"kind": "view", "name": view_id, "back": reverse("dashboard:views")}
-    return render(request, "dashboard/missing.html", shown, status=404)
+    return unknown(request, "view", view_id, reverse("dashboard:views"))

@@ -1,6 +1,6 @@
 """Boards for people without an account, by a signed link: as a page of their own, or in a frame of another site.
 
-The session of whoever opens the link does not matter: the board shows what its owner may see now.
+It does not matter whether the reader has a session, because the board shows what its owner may see now.
 """
 
 from typing import Any
