@@ -53,11 +53,11 @@ SHOTS = [
 def take(access: Mapping[str, str], folder: Path, browser: Browser) -> list[Path]:
     """Write all screenshots into `folder` and return their paths. access: the content of `demo.json`."""
     folder.mkdir(parents=True, exist_ok=True)
-    signed_in = _sign_in(browser, access)
+    signed_in = sign_in(browser, access)
     return [_take(shot, folder / shot.file_name, browser, access["url"], signed_in) for shot in SHOTS]
 
 
-def _sign_in(browser: Browser, access: Mapping[str, str]) -> Any:
+def sign_in(browser: Browser, access: Mapping[str, str]) -> Any:
     with _context(browser, access["url"]) as context:
         page = context.new_page()
         page.goto("/login")
@@ -73,12 +73,12 @@ def _take(shot: Shot, path: Path, browser: Browser, url: str, signed_in: Any) ->
     with _context(browser, url, storage_state=signed_in, **look) as context:
         page = context.new_page()
         page.goto(shot.address)
-        _settle(page)
+        settle(page)
         page.screenshot(path=path)
     return path
 
 
-def _settle(page: Page) -> None:
+def settle(page: Page) -> None:
     """Wait until fonts are loaded, times are shown and charts are drawn."""
     page.wait_for_function("document.fonts.status === 'loaded' && document.readyState === 'complete'")
     page.locator("main h1").wait_for()
