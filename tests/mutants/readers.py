@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 COMMITTED = "state_backends/committed.py"
 COMBINED = "state_backends/backends/postgres/combined.py"
+STATE_READER = "state_backends/backends/postgres/reader.py"
 CHANGELOG = "state_backends/changelog.py"
 CHANGES = "state_backends/reader/changes.py"
 HISTORY = "state_backends/reader/history.py"
@@ -55,6 +56,13 @@ MUTANTS = [
         "(ttl IS NULL OR clock - updated_at < ttl)",
         "(ttl IS NULL OR clock - updated_at <= ttl)",
         LIVE,
+    ),
+    Mutant(
+        "readers/all-types-are-read-in-binary-form-beside-a-sketch",
+        STATE_READER,
+        'return "bytea" in types and types <= TYPES.keys()',
+        'return "bytea" in types',
+        ["tests/state_backends/backends/postgres/test_combined.py"],
     ),
     Mutant(
         "readers/a-removed-row-is-expired-not-missing",

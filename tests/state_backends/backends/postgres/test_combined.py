@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from itertools import count
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.state_backends.aggregators.docs_example import documented_reducer
 from tests.state_backends.aggregators.sql_and_lua import same
 from tests.state_backends.aggregators.test_basic import CASES, ROUNDED, partials
 from tests.state_backends.aggregators.test_sketches import EXACT, array_kll, frequent, hll, theta
+from tests.state_backends.all_types_measure import Wide
 from tests.state_backends.examples import examples
 from tests.state_backends.feed import let_time_pass, views
 from tidegauge.state_backends import (
@@ -33,6 +35,7 @@ from tidegauge.state_backends import (
     TopK,
     Versioned,
 )
+from tidegauge.state_backends.aggregators import AGGREGATORS
 from tidegauge.state_backends.errors import (
     KeyShapeError,
     NotCommittedError,
@@ -164,6 +167,18 @@ class TestEveryAggregator:
         assert all(found["at_least"] <= counts[found["item"]] <= found["count"] for found in combined)
 
 
+class Address(Wide):
+    """A measure of a user's own, with a column of a type that psycopg reads as text alone."""
+
+    name = "address"
+    columns: ClassVar = {"": "macaddr"}
+    finish_sql = "{stored}"
+    result_type = "macaddr"
+
+    def finish(self, stored):
+        return stored[""]
+
+
 class TestAnswer:
     def test_keys_found_are_folded_and_the_others_counted(self, feed, reader):
         batch = feed.run(views(("a", 1), ("b", 2), ("c", 4)))
@@ -199,6 +214,17 @@ class TestAnswer:
         assert reader.combine([("a",)], []).parsed()[0]["value"] == {}
         with pytest.raises(SpecError, match="no measure 'speed'; there are n, found"):
             reader.combine([("a",)], ["speed"])
+
+    def test_a_type_without_a_binary_form_is_read_beside_a_sketch(self, new_feed, fresh, conn, monkeypatch):
+        monkeypatch.setitem(AGGREGATORS, Address.name, Address)
+        measures = {"users": DistinctCount("x"), "from": Address()}
+        new_feed(spec := fresh(StateSpec("v", key={"page": "text"}, measures=measures))).run([])
+        row = spec.fold(None, {"users_sketch": hll(["ann", "bob"])["sketch"], "from": "08:00:2b:01:02:03"})
+        PostgresBackingMap(conn, spec).multi_put([("a",)], [Versioned(row, 1)])
+
+        [answer] = StateReader(conn, spec).combine([("a",)]).parsed()
+
+        assert answer["value"] == {"users": 2, "from": "08:00:2b:01:02:03"}
 
     def test_a_global_state_combines_to_itself(self, new_feed, fresh, conn):
         new_feed(spec := fresh(TOTALS)).run([{"n": 3}])
