@@ -10,6 +10,7 @@ AUTHENTICATION = "webapp/accounts/authentication.py"
 RATE_LIMITS = "webapp/accounts/rate_limits.py"
 ON_LOOP = "webapp/api/on_loop.py"
 ON_LOOP_TESTS = ["tests/webapp/serving/test_on_loop.py"]
+LOOP_CONNECTIONS = "webapp/catalog/loop_connections.py"
 THROTTLING = "webapp/accounts/throttling.py"
 LOOKUPS = "webapp/api/lookups.py"
 ENTRIES = "webapp/api/entries.py"
@@ -278,6 +279,27 @@ MUTANTS = [
         '    verdict = yield from taking_batched(f"key:{key.prefix}", rate_of(key), key.burst)\n',
         '    verdict = own or (yield from taking_batched(f"key:{key.prefix}", rate_of(key), key.burst))\n',
         TOKEN_TESTS,
+    ),
+    Mutant(
+        "access/a-connection-whose-answer-may-still-come-is-kept",
+        LOOP_CONNECTIONS,
+        "            await self.close()  # because the answer may still come\n",
+        "",
+        ON_LOOP_TESTS,
+    ),
+    Mutant(
+        "access/a-session-that-has-ended-is-watched",
+        LOOP_CONNECTIONS,
+        "            self._unwatch()  # nobody reads, ",
+        "            pass  # nobody reads, ",
+        ON_LOOP_TESTS,
+    ),
+    Mutant(
+        "access/a-socket-is-watched-when-it-is-closed",
+        LOOP_CONNECTIONS,
+        "        self._unwatch()  # first, ",
+        "        pass  # first, ",
+        ON_LOOP_TESTS,
     ),
     Mutant(
         "access/the-loop-asks-for-no-scope",

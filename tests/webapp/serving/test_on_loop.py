@@ -335,6 +335,38 @@ class TestConnections:
 
         assert asyncio.run(run()) == (7,)
 
+    def test_one_whose_statement_was_given_up_is_closed(self, lasting):
+        async def run() -> tuple[bool, bool]:
+            conn = await loop_connections.LoopConnections()._connect()
+            statement = asyncio.create_task(conn.execute("SELECT pg_sleep(5)"))
+            await asyncio.sleep(0.1)
+            was_watched = conn.is_watched
+            statement.cancel()
+            await asyncio.gather(statement, return_exceptions=True)
+            return was_watched, conn.closed and not conn.is_watched
+
+        assert asyncio.run(run()) == (True, True)
+
+    def test_one_that_the_server_has_ended_is_not_watched(self, lasting):
+        """The loop would call for it without end."""
+
+        async def run() -> tuple[bool, bool]:
+            conn = await loop_connections.LoopConnections()._connect()
+            was_watched = conn.is_watched
+            lasting.conn.execute("SELECT pg_terminate_backend(%s, 5000)", [conn.info.backend_pid])
+            await asyncio.sleep(0.1)
+            found = was_watched, conn.is_watched
+            await conn.close()
+            return found
+
+        assert asyncio.run(run()) == (True, False)
+
+    def test_a_statement_that_is_larger_than_the_socket_takes_arrives(self, requests):
+        text = "x" * 20_000_000
+        ask = requests.answers._connections.first_row("test", b"SELECT %s::text", [text])
+
+        assert requests.runner.run(ask) == (text,)
+
     @staticmethod
     def pid(requests: Requests) -> int:
         ask = requests.answers._connections.first_row("test", b"SELECT pg_backend_pid()", [])
