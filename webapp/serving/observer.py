@@ -98,7 +98,9 @@ def _finish(request: HttpRequest, status: int, watch: metrics.Watch, sent: int) 
     usage.observe(request, status, watch.keys_of, sent)
     level = _level(route, status)
     if logger.isEnabledFor(level):
-        logger.log(level, "request", extra=_log_fields(request, route, status, seconds, watch))
+        # Not by logger.log(), which walks the stack for a source line that no line shows.
+        extra = _log_fields(request, route, status, seconds, watch)
+        logger.handle(logger.makeRecord(logger.name, level, "", 0, "request", (), None, extra=extra))
 
 
 def _log_fields(
