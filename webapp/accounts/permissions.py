@@ -124,9 +124,9 @@ class KeyScope:
     @classmethod
     def of(cls, key: ApiKey | None) -> "KeyScope":
         """Return the key scope of an API key; None is unrestricted."""
-        return (
-            UNRESTRICTED if key is None else cls(frozenset(key.states), tuple(key.key_prefix), frozenset(key.queries))
-        )
+        if key is None or not (key.states or key.key_prefix or key.queries):
+            return UNRESTRICTED
+        return cls(frozenset(key.states), tuple(key.key_prefix), frozenset(key.queries))
 
     def narrowed(self, other: "KeyScope") -> "KeyScope":
         """Return the key scope that allows only what both allow."""

@@ -34,12 +34,19 @@ class Turns:
         # What waits, by client; the first client is the next.
         self._by_client: dict[str, deque[Begin]] = {}
 
+    def begin_now(self, client: str) -> bool:
+        """Begin a turn of the client if one is free, and return whether one was. The turn lasts until `end`."""
+        if not self._is_free(client):
+            return False
+        self._count(client)
+        return True
+
     def wait(self, client: str, begin: Begin, *, admitted: bool = False) -> None:
         """Call `begin` at the client's next turn, now if one is free. The turn lasts until `end`.
 
         admitted: what begins continues admitted work, so it is never refused. Raises PoolFullError.
         """
-        if self.busy < self._most and self._busy_of[client] < self._most_each():
+        if self._is_free(client):
             self._begin(client, begin)
             return
         mine = self._by_client.get(client, ())
@@ -69,5 +76,11 @@ class Turns:
 
     def _begin(self, client: str, begin: Begin) -> None:
         begin()  # before the turn counts, because it fails where no thread can be started
+        self._count(client)
+
+    def _is_free(self, client: str) -> bool:
+        return self.busy < self._most and self._busy_of[client] < self._most_each()
+
+    def _count(self, client: str) -> None:
         self.busy += 1
         self._busy_of[client] += 1
