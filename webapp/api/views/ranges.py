@@ -144,6 +144,7 @@ class GroupsView(ApiView):
     @call(
         "filter_groups", "states", GroupsSerializer, "The groups.", 409, 410, body=GroupsParameters,
         is_conditional=False, instead={409: NOT_YET},
+        examples=[asked("by airport", {"by": "origin", "where": ["flights>1000"], "order_by": "-flights"})],
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
         """Fold entries of a state by key columns, by conditions in the body.

@@ -11,7 +11,7 @@ from tidegauge.state_backends.dead_letters.replay import Choice
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.permissions import REPLAY_DEAD_LETTERS, key_scope
 from tidegauge.webapp.api.api_view import ApiView, requester
-from tidegauge.webapp.api.calls import call
+from tidegauge.webapp.api.calls import asked, call
 from tidegauge.webapp.api.fields import Member
 from tidegauge.webapp.api.idempotent import idempotent, once
 from tidegauge.webapp.api.openapi import ONCE
@@ -61,6 +61,7 @@ class ReplayView(ApiView):
     @call(
         "replay_dead_letters", "pipelines", ReplaySerializer, "The replay, requested.", 409, 422, status=202,
         body=ReplayBody, headers=ONCE,
+        examples=[asked("all", {}), asked("one group", {"reason": "n: expected int, got …"})],
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
         """Replay dead letters.
