@@ -281,6 +281,13 @@ MUTANTS = [
         TOKEN_TESTS,
     ),
     Mutant(
+        "access/the-loop-gives-turns-that-are-not-free",
+        "webapp/core/turns.py",
+        "        if not self._is_free(client):\n            return False\n",
+        "",
+        ON_LOOP_TESTS,
+    ),
+    Mutant(
         "access/a-connection-whose-answer-may-still-come-is-kept",
         LOOP_CONNECTIONS,
         "            await self.close()  # because the answer may still come\n",
