@@ -20,7 +20,7 @@ from tidegauge.pipelines.declare.stream import Node
 from tidegauge.pipelines.errors import BadInputError
 from tidegauge.pipelines.sources.source import Parsed, ReplayedSource, Source
 from tidegauge.pipelines.sources.ticks import Ticks
-from tidegauge.pipelines.spark.observed import Observed
+from tidegauge.pipelines.spark.observed import JobMetrics, Observed
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.dead_letters.replay import RawLetter
 from tidegauge.state_backends.ledger.batch import Batch
@@ -44,6 +44,9 @@ class SourceEvents:
     @property
     def bad(self) -> int:
         return self._observed.figures["bad"]
+
+    def take(self, job: JobMetrics) -> None:
+        self._observed.take(job)
 
 
 class BatchInput:
@@ -100,8 +103,17 @@ class BatchInput:
                 frames.keep(part.parsed.rows)
         if self._must_come_first:
             for part in self._parts:
-                part.parsed.rows.count()
+                counted = part.parsed.rows.groupBy().count()
+                counted.collect()
+                part.take(JobMetrics(counted))
             self.check()
+
+    def take(self, job: JobMetrics) -> None:
+        """Take the figures of what a job has read."""
+        for part in self._parts:
+            part.take(job)
+        for ruled_out in self._rules:
+            ruled_out.take(job)
 
     def check(self) -> None:
         """Raise BadInputError if too large a share cannot be read or breaks a rule."""

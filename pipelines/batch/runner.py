@@ -187,7 +187,7 @@ class BatchRunner:
             progress = advance(self.pipeline, frames, before, context)
             context = replace(context, watermark=progress.watermark)
             frames.reach(context)
-            written = self._feed(frames, context)
+            written = self._feed(frames, context, batch_input)
             batch_input.check()
             if not self._irreversible:  # because stopping here means that the writes must be reverted
                 check_rejected(self._conn, self.pipeline, batch, frames, written)
@@ -206,13 +206,14 @@ class BatchRunner:
         own = frozenset(spec.name for spec in self.pipeline.specs)
         return BatchContext(batch, self._dsn, own, self._shadow, self._logged, self._unfed, self._writers)
 
-    def _feed(self, frames: Frames, context: BatchContext) -> dict[str, Written]:
+    def _feed(self, frames: Frames, context: BatchContext, batch_input: BatchInput) -> dict[str, Written]:
         written: dict[str, Written] = {}
         for plan in self._plans(context.writers):
             emits = [emitted_columns(fed) if self.pipeline.readers(fed) else {} for fed in plan.states]
             tasks = [task_for(fed, context, emits=bool(each)) for fed, each in zip(plan.states, emits, strict=True)]
             job = SinkJob(plan.rows(frames, context), tasks, emits, frames.keep)
             written |= zip((fed.name for fed in plan.states), job.written(), strict=True)
+            batch_input.take(job.metrics())
             for place, fed in enumerate(plan.states):
                 if emits[place]:
                     frames.add(fed, job.new_values(place))

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from tidegauge.pipelines.batch.tasks import Done, MergeTask, StoreTask, Task, UpdateTask, written
 from tidegauge.pipelines.declare.context import BatchContext
 from tidegauge.pipelines.declare.stream import FedState, PartitionPersist, PersistentAggregate
+from tidegauge.pipelines.spark.observed import JobMetrics
 from tidegauge.pipelines.spark.session import arrow_schema, as_arrow, in_session, spark_type, struct_type
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
@@ -60,14 +61,15 @@ class SinkJob:
         keep: Callable[[DataFrame], DataFrame],
     ) -> None:
         self._states = len(tasks)
-        self._results = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
+        self._computed = self._results = rows.mapInArrow(run_partition(tasks, emits), _results(emits))
         self._emits = any(emits)
         if self._emits:
             # Cached, so that the tasks do not run again for each state that reads the new values, nor for its dead
             # letters. Read as the rows of a new frame, because in a query over the new values of two states, Spark may
             # not recognize one of them as the cached rows.
             kept = keep(self._results)
-            self._results = in_session(kept.select("*"), kept.sparkSession)
+            self._computed = kept.select("*")
+            self._results = in_session(self._computed, kept.sparkSession)
 
     def written(self) -> list[Written]:
         """Run the job; return what was written of each state."""
@@ -77,6 +79,10 @@ class SinkJob:
         for row in rows:
             figures[row.fed] += Written(row.keys, row.invalid, 1, row.keys, row.misfits)
         return figures
+
+    def metrics(self) -> JobMetrics:
+        """Return what the job has observed, once it has run."""
+        return JobMetrics(self._computed)
 
     def new_values(self, place: int) -> DataFrame:
         """Return what the state at `place` emitted."""

@@ -43,7 +43,8 @@ class Frames:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Cache a frame at its first use."""
-        self._kept.append(frame.persist())
+        # Not with `persist()`, whose default is the same, because it sends the storage level to Java each time.
+        self._kept.append(frame.cache())
         return frame
 
     def forget(self) -> None:

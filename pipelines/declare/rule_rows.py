@@ -19,7 +19,7 @@ from tidegauge.pipelines.declare.stream import Node, PartitionPersist, Persisten
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.sources.parsing import BAD_LINE, json_events, why_bad
 from tidegauge.pipelines.sources.source import Parsed, Source, called
-from tidegauge.pipelines.spark.observed import Observed
+from tidegauge.pipelines.spark.observed import JobMetrics, Observed
 from tidegauge.pipelines.spark.packing import JSON_OPTIONS
 from tidegauge.pipelines.spark.rows import read_rows
 from tidegauge.pipelines.spark.session import plan_nodes
@@ -126,6 +126,10 @@ class RuledOut:
     def number(self) -> int:
         """How many there are, including replayed dead letters."""
         return self._observed.figures["rejected"]
+
+    def take(self, job: JobMetrics) -> None:
+        """Take the number from a job that has read the stream."""
+        self._observed.take(job)
 
     def rows(self, events: DataFrame) -> DataFrame:
         """Return those of the given source events that break the rule, as JSON."""

@@ -1,8 +1,10 @@
 """Observed: figures of a frame, computed by the first job that reads it, so that they need no job of their own."""
 
-from functools import cached_property
+from typing import Any
+from uuid import uuid4
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import Column, DataFrame, Row
 
 
 class Observed:
@@ -11,22 +13,41 @@ class Observed:
     def __init__(self, frame: DataFrame, *figures: Column) -> None:
         self._unseen = frame
         self._columns = figures
-        self._observation = Observation()
-        self.frame = frame.observe(self._observation, *figures)
+        self._name = uuid4().hex
+        self._figures: dict[str, int] | None = None
+        self.frame = frame.observe(self._name, *figures)
 
-    @cached_property
+    @property
     def figures(self) -> dict[str, int]:
-        """The figures by name. Ask after the frame has been read; otherwise this reads it."""
-        if _was_seen(self._observation, self._unseen.sparkSession):
-            return self._observation.get
-        # No job read the rows, for example because a filter is always false, so the figures would never come.
-        [row] = self._unseen.agg(*self._columns).collect()
-        return row.asDict()
+        """The figures by name. Ask after a job has read the frame and was passed to `take`; otherwise this reads it.
+
+        No job reads the rows if, for example, a filter is always false.
+        """
+        if self._figures is None:
+            [row] = self._unseen.agg(*self._columns).collect()
+            self._figures = row.asDict()
+        return self._figures
+
+    def take(self, job: "JobMetrics") -> None:
+        """Take the figures from a job that has just run, if it has read the frame and no job before it has."""
+        if self._figures is None and (row := job.observed(self._name)) is not None:
+            self._figures = row.asDict()
 
 
-def _was_seen(observation: Observation, spark: SparkSession) -> bool:
-    """Return whether a job has computed the figures."""
-    # Wait for Spark's listeners, because it reports the figures after the job has ended, and has no public call for it.
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    seen = observation._jo
-    return bool(seen and seen.future().isCompleted() and seen.get().size())
+class JobMetrics:
+    """What the job of a frame has observed.
+
+    Read from its plan, because Spark's own class waits for the listeners: they are told after the job has ended, and
+    whether they have finished is checked only every 10 ms.
+    """
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._metrics = frame._jdf.queryExecution().observedMetrics()
+        self._jvm: Any = frame.sparkSession._jvm
+
+    def observed(self, name: str) -> Row | None:
+        """Return the figures of that name; None if the job has not read their frame."""
+        if not self._metrics.contains(name):
+            return None
+        utils = getattr(self._jvm, "org.apache.spark.sql.api.python.PythonSQLUtils")
+        return CPickleSerializer().loads(utils.toPyRow(self._metrics.apply(name)))  # type: ignore

@@ -8,12 +8,13 @@ A mutant that survives shows a promise that no test checks: write the test. One 
 see is replaced by another.
 """
 
-from tests.mutants import access, backup, boards, ledger, maintenance, maps, merge, readers, redis
+from tests.mutants import access, backup, batches, boards, ledger, maintenance, maps, merge, readers, redis
 from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     *maps.MUTANTS,
     *ledger.MUTANTS,
+    *batches.MUTANTS,
     *merge.MUTANTS,
     *redis.MUTANTS,
     *readers.MUTANTS,
