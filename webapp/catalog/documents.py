@@ -258,6 +258,10 @@ class PipelineFiguresSerializer(serializers.Serializer):
         required=False,
         help_text="rows by seconds since the commit before; absent for a restricted caller",
     )
+    arrived_per_second = Numbers(
+        required=False,
+        help_text="rows that arrived, read or not, by these seconds; null if unknown; absent for a restricted caller",
+    )
     seconds = Numbers(help_text="that a batch took on average")
     longest_seconds = Numbers(help_text="that the longest batch took")
     freshness_seconds = Numbers(

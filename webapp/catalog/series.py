@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from tidegauge.state_backends.errors import UnknownPipelineError
+from tidegauge.webapp.catalog.batches import halving
 from tidegauge.webapp.catalog.queries import fetch, pipeline_names
 
 DAY = 86_400
@@ -28,7 +29,10 @@ GAP_STEPS = 3
 PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets", "commitBatch")
 
 # Figures of a whole batch, so a restricted caller does not see them.
-OF_WHOLE_BATCHES = ("rows", "rows_per_second")
+OF_WHOLE_BATCHES = ("rows", "rows_per_second", "arrived_per_second")
+
+# Units of pending input of which each is a row.
+ROW_UNITS = ("messages", "entries", "events", "records", "rows")
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class PipelineSeries:
 def pipeline_series(name: str, asked: TimeRange) -> PipelineSeries:
     """Raises UnknownPipelineError."""
     span = {"since": asked.since, "until": asked.until, "step": asked.step_seconds}
-    rows = fetch(SERIES, span | {"name": name, "most": MOST_BATCHES})
+    rows = fetch(SERIES, span | {"name": name, "most": MOST_BATCHES, "row_units": list(ROW_UNITS)})
     if not rows:
         raise UnknownPipelineError.among(name, pipeline_names())
     found = with_gaps([row for row in rows if row["at"] is not None], asked.step_seconds)
@@ -99,8 +103,8 @@ def with_gaps(points: Sequence[dict[str, Any]], step_seconds: int) -> list[dict[
 
 
 FIGURES = (
-    "batches", "rows", "rows_per_second", "seconds", "longest_seconds", "freshness_seconds", "lag_seconds", "pending",
-    "event_age_seconds", "dead_letters", "late", "dropped", "replays",
+    "batches", "rows", "rows_per_second", "arrived_per_second", "seconds", "longest_seconds", "freshness_seconds",
+    "lag_seconds", "pending", "event_age_seconds", "dead_letters", "late", "dropped", "replays",
 )  # fmt: skip
 
 # In a range with more batches than this, only every second one is read, or every fourth and so on.
@@ -113,8 +117,19 @@ def _each(figure: str) -> str:
     return f"CASE WHEN s.stride = 1 THEN b.{figure} ELSE {total} - lag({total}) OVER (ORDER BY b.txid) END AS {figure}"
 
 
-# The ends of a range are found by binary search, because times of commits rise with txids. That probes the primary key
-# some 20 times for each end, and needs no index on times, which would slow commits.
+PENDING = "(b.metrics -> 'pending' ->> 'count')::float8"
+# How many more rows wait than after the batch before. A file counts as many rows as those of the batch did on average.
+# Null if the ledger went back in between, because the rows counted again have not arrived again.
+MORE_WAITING = f"""
+CASE WHEN lag(b.epoch) OVER (ORDER BY b.txid) <> b.epoch THEN NULL
+     WHEN {PENDING} = lag({PENDING}) OVER (ORDER BY b.txid) THEN 0
+     ELSE ({PENDING} - lag({PENDING}) OVER (ORDER BY b.txid)) * CASE
+         WHEN b.metrics -> 'pending' ->> 'unit' = ANY(%(row_units)s) THEN 1
+         WHEN b.metrics -> 'pending' ->> 'unit' = 'files' AND b.input -> 1 IS NULL
+         THEN b.rows_in / nullif((b.input -> 0 ->> 'count')::float8, 0) END
+END AS more_waiting"""
+
+# The ends of a range are found by binary search, because times of commits rise with txids.
 SERIES = f"""
 WITH RECURSIVE ledger AS (
     SELECT p.name, p.epoch, p.committed_txid
@@ -122,14 +137,7 @@ WITH RECURSIVE ledger AS (
 ), halving AS (
     SELECT edge.name, edge.at, 0::bigint AS low, l.committed_txid AS high
     FROM ledger l, (VALUES ('since', %(since)s::timestamptz), ('until', %(until)s)) edge (name, at)
-    UNION ALL
-    SELECT h.name, h.at, CASE WHEN probe.is_before THEN probe.txid ELSE h.low END,
-           CASE WHEN probe.is_before THEN h.high ELSE (h.low + h.high - 1) / 2 END
-    FROM halving h LEFT JOIN LATERAL (
-        SELECT b.txid, b.committed_at < h.at AS is_before FROM tidegauge.batch b
-        WHERE b.pipeline = %(name)s AND b.txid BETWEEN (h.low + h.high + 1) / 2 AND h.high ORDER BY b.txid LIMIT 1
-    ) probe ON true
-    WHERE h.low < h.high
+    UNION ALL {halving("committed_at")}
 ), range AS (
     SELECT max(h.low) FILTER (WHERE h.name = 'since') AS last_before, max(h.low) FILTER (WHERE h.name = 'until') AS last
     FROM halving h
@@ -138,7 +146,7 @@ WITH RECURSIVE ledger AS (
     FROM range r
 ), batch AS (
     SELECT b.committed_at, b.attempt, b.metrics, {_each("rows_in")}, {_each("dead_letters")}, {_each("late")},
-           {_each("dropped")},
+           {_each("dropped")}, {MORE_WAITING},
            CASE WHEN s.stride = 1 THEN 1 ELSE b.txid - lag(b.txid) OVER (ORDER BY b.txid) END AS batches,
            extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
            extract(epoch FROM b.committed_at - coalesce(
@@ -151,6 +159,8 @@ WITH RECURSIVE ledger AS (
 ), point AS (
     SELECT extract(epoch FROM max(b.committed_at))::float8 AS at, sum(b.batches)::bigint AS batches,
            sum(b.rows_in)::bigint AS rows, (sum(b.rows_in) / nullif(sum(b.passed), 0))::float8 AS rows_per_second,
+           (greatest(0, sum(b.rows_in + b.more_waiting))
+               / nullif(sum(b.passed) FILTER (WHERE b.more_waiting IS NOT NULL), 0))::float8 AS arrived_per_second,
            avg(b.seconds) AS seconds, max(b.seconds) AS longest_seconds, max(b.freshness) AS freshness_seconds,
            max(m.lag_seconds) AS lag_seconds, max((m.pending ->> 'count')::float8) AS pending,
            max(m.event_age_seconds) AS event_age_seconds,

@@ -1,11 +1,19 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.state_backends.ledger.batch import record_metrics
-from tidegauge.webapp.catalog.batches import BatchRate, newest_batches, recent_batches, recent_rates
+from tidegauge.webapp.catalog import queries
+from tidegauge.webapp.catalog.batches import (
+    BatchRate,
+    batch_at,
+    batches_at,
+    newest_batches,
+    recent_batches,
+    recent_rates,
+)
 from tidegauge.webapp.catalog.dead_letters import newest_dead_letters
 
 BAD_LINE = DeadLetter("/input/2013-01-01.jsonl", '{"origin": "JFK"', "not JSON", line_number=7)
@@ -78,3 +86,19 @@ def test_older_batches_are_those_before_one(filled):
 
     assert newest_batches("flights", 2, 4) == newest_batches("flights")[1:3]
     assert newest_batches("flights", 2, 1) == []
+
+
+def test_the_batch_of_a_time_is_the_last_one_up_to_it_also_among_batches_of_which_some_were_compacted(flights):
+    noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    for minute in range(12):
+        batch = flights.commit({("JFK", "AA"): 1})
+        at = [noon + timedelta(minutes=minute), batch.txid]
+        flights.conn.execute("UPDATE tidegauge.batch SET batch_time = %s WHERE txid = %s", at)
+    flights.conn.execute("DELETE FROM tidegauge.batch WHERE txid IN (1, 2, 7, 8)")
+    pipeline = queries.pipeline("flights")
+
+    asked = [noon + timedelta(minutes=minutes) for minutes in (1.5, 2, 5.5, 7, 60)]
+
+    # Batches 3 to 6 and 9 to 12 are left, of the minutes 2 to 5 and 8 to 11.
+    assert batches_at(pipeline, asked) == [None, 3, 6, 6, 12]
+    assert batch_at(pipeline, asked[1] - timedelta(microseconds=1)) is None

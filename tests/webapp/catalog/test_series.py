@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -63,6 +64,7 @@ class TestPipelineSeries:
             "rows": [30, 5],
             # Since the batch before was committed: by 2 + 5 s, and by 30 s.
             "rows_per_second": [pytest.approx(30 / 7), pytest.approx(5 / 30)],
+            "arrived_per_second": [None, None],
             "seconds": [2.5, 1.0],
             "longest_seconds": [3.0, 1.0],
             "freshness_seconds": [7.0, 33.0],
@@ -150,6 +152,56 @@ class TestPipelineSeries:
         found = pipeline_series("flights", TimeRange(NOON, after(60), 10))
 
         assert found.series["batches"] == [10] * 6
+
+
+class TestArrivals:
+    """Rows arrive at the rate at which they are counted, and those that wait become more or fewer."""
+
+    @staticmethod
+    def waits(flights, batch: Batch, count: int, unit: str = "messages") -> None:
+        record_metrics(flights.conn, batch, {"pending": {"count": count, "unit": unit}})
+
+    @staticmethod
+    def rates(points: int = 3_600) -> list[float | None]:
+        return pipeline_series("flights", hour(points)).series["arrived_per_second"]
+
+    def test_rows_that_wait_have_arrived_and_those_that_waited_before_have_not(self, flights):
+        for second, rows, waiting in ((0, 10, 0), (10, 20, 80), (20, 50, 40), (30, 30, 0)):
+            self.waits(flights, commit(flights, after(second), rows=rows), waiting)
+
+        # 20 + 80, 50 - 40, and 30 - 40, which more or less is nothing.
+        assert self.rates() == [None, 10, 1, 0]
+
+    def test_a_step_has_the_average_of_its_batches_whose_input_was_looked_at(self, flights):
+        for second, waiting in ((1, 0), (11, 60), (12, None), (13, 90), (14, 70)):
+            batch = commit(flights, after(second), rows=10)
+            if waiting is not None:
+                self.waits(flights, batch, waiting)
+
+        # 10 + 60 in 10 s, and of the last batch 10 - 20 in 1 s.
+        assert self.rates(points=1) == [pytest.approx(60 / 11)]
+
+    def test_a_file_that_waits_has_as_many_rows_as_one_of_the_batch(self, flights):
+        for second, files in ((0, 0), (10, 3)):
+            self.waits(flights, commit(flights, after(second), rows=40), files, "files")
+        held = json.dumps([{"unit": "files", "count": 2}])
+        flights.conn.execute("UPDATE tidegauge.batch SET input = %s", [held])
+
+        assert self.rates() == [None, (40 + 3 * 20) / 10]
+
+    def test_what_is_no_number_of_rows_is_unknown_unless_nothing_waits(self, flights):
+        for second, waiting in ((0, 0), (10, 0), (20, 7)):
+            self.waits(flights, commit(flights, after(second), rows=40), waiting, "bytes of log")
+
+        assert self.rates() == [None, 4, None]
+
+    def test_rows_that_a_rewind_gives_back_have_not_arrived_again(self, flights):
+        for second, epoch, waiting in ((0, "a", 0), (10, "b", 500), (20, "b", 400)):
+            batch = commit(flights, after(second), rows=100)
+            self.waits(flights, batch, waiting)
+            flights.conn.execute("UPDATE tidegauge.batch SET epoch = %s WHERE txid = %s", [epoch, batch.txid])
+
+        assert self.rates() == [None, None, 0]
 
 
 class TestGaps:

@@ -126,7 +126,13 @@ PHASES_OF_BATCHES = Chart(
 # Those of the first screen, and the others.
 PIPELINE_CHARTS = (
     LAG,
-    Chart("rate", "Rows per second", "rows/s", [("rows_per_second", "Rows per second")], of_whole_batches=True),
+    Chart(
+        "rate",
+        "Rows per second",
+        "rows/s",
+        [("rows_per_second", "Counted"), ("arrived_per_second", "Arrived")],
+        of_whole_batches=True,
+    ),
     PHASES_OF_BATCHES,
 )
 MORE_CHARTS = (

@@ -11,6 +11,8 @@
   const MARK_PX = 6;
   const STACK_SHARE = 55; // percent of a colour in the areas of a stack, whose upper edges have all of it
   const LEAST_ZOOM_SECONDS = 2;
+  // Each move draws all visible charts again, and a page on which nothing happens should cost next to nothing.
+  const LEAST_MOVE_SECONDS = 15;
   // After an answer that may be another one soon, because the page of a pipeline that is done is not refreshed.
   const RETRY_SECONDS = 5;
   const drawn = new Map(); // id of a figure to { plot, answer }
@@ -209,7 +211,7 @@
           (plot) => drawLimit(plot, Number(limit)),
           (plot) => drawMarks(plot, marksOf(figure)),
         ],
-        setCursor: [(plot) => tip(plot, drawn.get(figure.id).values, lines, unit, marksOf(figure))],
+        setCursor: [(plot) => tip(plot, drawn.get(figure.id), lines, unit, marksOf(figure))],
         setSelect: [zoom],
         ready: [addTip, (plot) => openBatches(plot, figure)],
       },
@@ -329,7 +331,7 @@
     const lines = JSON.parse(figure.dataset.lines);
     const values = [answer.times, ...lines.map(([name]) => valuesOf(answer, name))];
     const data = heights(figure.dataset.form, points(answer, values));
-    const replayed = (answer.series.replays || []).reduce((sum, each) => sum + each, 0);
+    const replays = (answer.series.replays || []).reduce((sum, each) => sum + each, 0);
     const drawing = figure.querySelector(".drawing");
     const key = JSON.stringify([lines, figure.dataset.unit, figure.dataset.form]);
     answer.isLive = Boolean(figure.dataset.last);
@@ -351,11 +353,13 @@
     const text = isEmpty ? "No data in this range." : "";
     const summary = latest.map(([label, value]) => `${label}: ${written(value, figure.dataset.unit)}`).join(", ");
     drawing.querySelector(".no-values").textContent = text;
-    const dashed = replayed ? `${digits(replayed)} replayed ${replayed === 1 ? "batch" : "batches"}` : isByTime(answer) && answer.is_open ? "not all events of this time are counted yet" : "";
+    const dashed = replays ? replayed(replays) : isByTime(answer) && answer.is_open ? "not all events of this time are counted yet" : "";
     drawing.querySelector(".replays").textContent = dashed && `Dashed: ${dashed}`;
     drawn.get(figure.id).plot.root.setAttribute("role", "img");
     drawn.get(figure.id).plot.root.setAttribute("aria-label", text || `${answer.times.length} points, the latest: ${summary}`);
     fill(drawing.querySelector("details"), figure, lines, values);
+    // What a source does not tell, such as how many rows wait, has no line.
+    figure.querySelectorAll(".legend li").forEach((each, place) => { each.hidden = !isEmpty && latest[place][1] === undefined; });
   }
 
   function message(names) {
@@ -363,6 +367,8 @@
     shown.className = names;
     return shown;
   }
+
+  const replayed = (count) => `${digits(count)} replayed ${count === 1 ? "batch" : "batches"}`;
 
   /* Marks the points that have replayed batches. */
   function drawReplays(plot, { times, series: { replays = [] } }) {
@@ -434,7 +440,7 @@
     plot.over.append(plot.tip);
   }
 
-  function tip(plot, values, lines, unit, marks) {
+  function tip(plot, { answer, values }, lines, unit, marks) {
     const { left } = plot.cursor;
     const idx = Math.min(plot.cursor.idx ?? NaN, values[0].length - 1);
     if (!plot.tip) return;
@@ -452,12 +458,13 @@
       row.append(mark, `${label} `, value);
       return row;
     });
-    const near = marks.filter(([seconds]) => Math.abs(plot.valToPos(seconds, "x") - left) < MARK_PX).map(([, text]) => {
+    const near = marks.filter(([seconds]) => Math.abs(plot.valToPos(seconds, "x") - left) < MARK_PX).map(([, text]) => text);
+    const replays = answer.series.replays?.[idx];
+    plot.tip.replaceChildren(at, ...rows, ...[...near, ...(replays ? [`${replayed(replays)}, earlier attempts reverted`] : [])].map((text) => {
       const row = document.createElement("div");
       row.textContent = text;
       return row;
-    });
-    plot.tip.replaceChildren(at, ...rows, ...near);
+    }));
     const { clientWidth } = plot.over;
     const wanted = left > clientWidth / 2 ? left - plot.tip.offsetWidth - 12 : left + 12;
     plot.tip.style.left = `${Math.max(-50, Math.min(wanted, clientWidth - plot.tip.offsetWidth))}px`;
@@ -530,7 +537,8 @@
     if (!shown.length) return;
     const { answer } = drawn.get(shown[0].id);
     const now = performance.now();
-    const isTime = now - Math.max(answer.readAt, answer.movedAt || 0) >= 1000 * Math.max(1, answer.step_seconds / 2);
+    const least = Math.max(isDue ? 1 : LEAST_MOVE_SECONDS, answer.step_seconds / 2);
+    const isTime = now - Math.max(answer.readAt, answer.movedAt || 0) >= 1000 * least;
     if (!isTime) return;
     if (isDue) {
       isDue = false;
