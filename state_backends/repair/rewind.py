@@ -170,7 +170,7 @@ class Rewind:
 
     def _take_ledger_back(self) -> None:
         self._conn.execute(LEDGER, self._batch | {"pipeline": self.pipeline, "to": self.to})
-        reason = f"pipeline {self.pipeline!r} was taken back from batch {self.committed} to batch {self.to}"
+        reason = f"pipeline {self.pipeline!r} was rewound from batch {self.committed} to batch {self.to}"
         new_epoch(self._conn, reason, self.pipeline)
         notify(self._conn, self.pipeline)
 

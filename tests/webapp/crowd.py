@@ -157,6 +157,9 @@ def crowd(admin: User, now: datetime) -> Iterator[list[str]]:
     with readers.own_connection() as conn, flights_pipeline(conn) as flights, visits_pipeline(conn, now):
         fill(flights)
         _rejected(flights)
+        conn.execute("UPDATE tidegauge.batch SET batch_time = %s WHERE pipeline = 'visits' AND txid = 1", [
+            now - timedelta(hours=30)
+        ])  # fmt: skip
         now = timezone.now()  # a stopped clock is moved by each batch of flights
         names = [_join(conn, place, now) for place in range(COUNT - 2)]
         _fill(conn, names[-1])
@@ -231,6 +234,19 @@ def _past_batches(conn: psycopg.Connection, pipeline: str, now: datetime) -> Non
             [json.dumps(metrics), *[at - timedelta(seconds=3)] * 2, at, pipeline, batch.txid],
         )
     driver_status.report(conn, pipeline, "running", progress={"pending": {"count": 0, "unit": "records"}})
+    _rewound(conn, pipeline, now - timedelta(minutes=24))
+
+
+def _rewound(conn: psycopg.Connection, pipeline: str, at: datetime) -> None:
+    """Record a rewind as of then, for a mark on the charts."""
+    reason = f"pipeline {pipeline!r} was rewound from batch 38 to batch 36"
+    with conn.transaction():
+        conn.execute(
+            "INSERT INTO tidegauge.epoch (epoch, reason, identity, made_at) SELECT 'rewound', %s, identity, %s "
+            "FROM tidegauge.epoch ORDER BY number DESC LIMIT 1",
+            [reason, at],
+        )
+        conn.execute("UPDATE tidegauge.epoch SET made_by = xmin::text::bigint WHERE epoch = 'rewound'")
 
 
 def _rejected(flights: Flights) -> None:

@@ -272,7 +272,7 @@ class TestLedger:
             (1,)
         ]
         assert feed.conn.execute("SELECT reason FROM tidegauge.epoch ORDER BY number DESC LIMIT 1").fetchone() == (
-            f"pipeline {feed.pipeline!r} was taken back from batch 3 to batch 1",
+            f"pipeline {feed.pipeline!r} was rewound from batch 3 to batch 1",
         )
 
     def test_a_task_of_the_time_before_writes_nothing(self, new_feed, fresh):

@@ -1,12 +1,17 @@
-"""What happened to a pipeline within the range of its charts, as marks on them: starts, requests and alerts."""
+"""What happened to a pipeline within the range of its charts, as marks on them.
 
+Starts, requests and alerts, rewinds and other reasons why its ledger went back, and reprocesses.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.utils import timezone
 
 from tidegauge.webapp.accounts.audit.models import AuditEntry
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.models import Reprocess
+from tidegauge.webapp.catalog.queries import PipelineStatus, epochs
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 from tidegauge.webapp.notify.alerts.history import periods
@@ -22,6 +27,8 @@ REQUESTS = {
 }
 # Verdicts that a driver causes, and not the passing of time.
 EVENTS = {"failed", "lost", "retrying", "stopped", "paused", "starting"}
+# Phases in which a reprocess ended without its states.
+UNDONE = {"aborted": "reprocess aborted", "rolled_back": "reprocess taken back"}
 
 
 @dataclass(frozen=True)
@@ -44,15 +51,15 @@ def timeline(pipeline: PipelineStatus, shown: ShownRange, visible: Visible) -> l
     marks = [
         TimelineMark(period.began_at, period.verdict, "watch")
         for period in periods(pipeline.name, since, until)
-        if period.verdict in EVENTS and period.began_at >= since
+        if period.verdict in EVENTS
     ]
-    if pipeline.started_at is not None and since <= pipeline.started_at < until:
+    if pipeline.started_at is not None:
         marks.append(TimelineMark(pipeline.started_at, "driver started", "calm"))
     alerts = visible_alerts(visible).filter(pipeline=pipeline.name, began_at__gte=since, began_at__lt=until)
     marks += [TimelineMark(alert.began_at, f"alert: {alert.verdict}", "bad") for alert in alerts[:MOST_MARKS]]
     if visible.scope.is_unrestricted:
-        marks += _requested(pipeline.name, since, until)
-    return sorted(marks, key=lambda mark: mark.at)[-MOST_MARKS:]
+        marks += [*_requested(pipeline.name, since, until), *_went_back(pipeline.name), *_reprocessed(pipeline.name)]
+    return sorted((mark for mark in marks if since <= mark.at < until), key=lambda mark: mark.at)[-MOST_MARKS:]
 
 
 def _requested(name: str, since: datetime, until: datetime) -> list[TimelineMark]:
@@ -60,3 +67,23 @@ def _requested(name: str, since: datetime, until: datetime) -> list[TimelineMark
     return [
         TimelineMark(entry.at, f"{REQUESTS[entry.action]} by {entry.actor}", "calm") for entry in found[:MOST_MARKS]
     ]
+
+
+def _went_back(name: str) -> Iterator[TimelineMark]:
+    """Yield when the ledger of a pipeline went back: by a rewind, a restore, a promotion."""
+    own = f"pipeline {name!r}"
+    # Without the oldest one, with which the ledger began.
+    for epoch in epochs()[:-1]:
+        reason = epoch["reason"].replace(own, "")
+        # A reprocess has marks of its own. The reason names a pipeline unless all of them went back.
+        if "reprocess" not in reason and "pipeline '" not in reason:
+            yield TimelineMark(epoch["made_at"], reason.removeprefix(" was ").removeprefix(": "), "watch")
+
+
+def _reprocessed(name: str) -> Iterator[TimelineMark]:
+    for each in Reprocess.objects.filter(pipeline=name)[:MOST_MARKS]:
+        yield TimelineMark(each.started_at, "reprocess started", "calm")
+        if each.swapped_at is not None:
+            yield TimelineMark(each.swapped_at, "reprocessed states replaced the former ones", "watch")
+        if each.ended_at is not None and each.phase in UNDONE:
+            yield TimelineMark(each.ended_at, UNDONE[each.phase], "watch")
