@@ -4,6 +4,10 @@ import html
 import re
 from urllib.parse import urlencode
 
+import pytest
+
+from tests.webapp.console.dashboard.page_text import text
+
 STATE = "/states/flights_by_carrier/"
 API = "http://testserver/api/v1/states/flights_by_carrier"
 
@@ -32,11 +36,16 @@ def test_a_search_is_asked_for(filled, admin_client):
     assert run(admin_client.get(f"{STATE}api", {"q": "jf"})) == (f"{API}/entries?limit=25&search=jf", None)
 
 
-def test_a_filter_that_is_refused_leaves_an_example(filled, admin_client):
-    assert run(admin_client.get(f"{STATE}api", {"where": "nothing>1"})) == (
-        f"{API}/lookup",
-        '{"keys": [["<origin>", "<carrier>"]]}',
-    )
+@pytest.mark.parametrize("asked", [{"where": "nothing>1"}, {"prefix": "a,b,c"}])
+def test_a_filter_that_is_refused_leaves_an_example(filled, admin_client, asked):
+    page = admin_client.get(f"{STATE}api", asked)
+
+    assert run(page) == (f"{API}/lookup", '{"keys": [["EWR", "C00"]]}')
+    assert "Looks up one key of this state." in text(page)
+
+
+def test_a_state_without_entries_has_names_of_columns_in_the_example(flights, admin_client):
+    assert run(admin_client.get(f"{STATE}api")) == (f"{API}/lookup", '{"keys": [["<origin>", "<carrier>"]]}')
 
 
 def test_a_lookup_of_pasted_keys_is_asked_for_without_invalid_lines(filled, admin_client):

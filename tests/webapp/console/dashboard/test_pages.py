@@ -9,6 +9,7 @@ from django.test import Client
 
 from tests.webapp.console.dashboard.page_text import following, keys, text, with_steady_ages
 from tidegauge.state_backends import Catalog, PostgresBackingMap, StateSpec, Versioned
+from tidegauge.state_backends.backends.postgres.reader import StateReader
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger import driver_status
 from tidegauge.webapp.console.dashboard.entries import PAGE_ENTRIES
@@ -155,8 +156,8 @@ class TestPipelinePage:
         assert re.search(r" 3 committed 5 [\d,.]+ [\d.]+ m?s — 1 1 1 0 1,200 7 dropped ", page)
 
     def test_its_statements_do_not_grow_with_batches(self, filled, reader, django_assert_num_queries):
-        # Session, user, permissions, strip; pipeline, range, batches; marks: 3, history: 2, alerts: 3.
-        with django_assert_num_queries(17):
+        # Session, user, permissions, strip; pipeline, range, batches; marks: 5, history: 2, alerts: 3.
+        with django_assert_num_queries(19):
             reader.get("/pipelines/flights/")
 
 
@@ -316,8 +317,9 @@ class TestStatePage:
     def test_its_statements_do_not_grow_with_keys_or_states(self, filled, reader, django_assert_num_queries):
         reader.get("/states/flights_by_carrier/")
 
-        # Session, user, restriction, pipelines, trend; state, keys, two for permissions. The reader's are not Django's.
-        with django_assert_num_queries(9):
+        # Session, user, restriction, pipelines, trend; state, keys, two for permissions, batches to compare with. The
+        # reader's are not Django's.
+        with django_assert_num_queries(10):
             reader.get("/states/flights_by_carrier/")
 
     def test_entries_are_sorted_by_a_measure(self, filled, reader):
@@ -380,6 +382,20 @@ class TestStatePage:
 
         assert "http://testserver/api/v1/states/flights_by_carrier/lookup" in page
         assert """-d '{"keys": [["EWR", "C00"]]}'""" in page
+
+    def test_its_api_reads_one_key_for_the_example_and_none_for_a_search(self, filled, reader, monkeypatch):
+        asked, read = [], StateReader.read_page
+
+        def reading(self, query):
+            asked.append((query.limit, query.measures))
+            return read(self, query)
+
+        monkeypatch.setattr(StateReader, "read_page", reading)
+
+        reader.get("/states/flights_by_carrier/api")
+        reader.get("/states/flights_by_carrier/api?q=EWR&order=-flights")
+
+        assert asked == [(1, [])]
 
 
 class TestJsonState:

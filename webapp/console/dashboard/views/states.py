@@ -19,6 +19,7 @@ from tidegauge.state_backends.errors import (
     RangeTooLargeError,
     UnknownStateError,
 )
+from tidegauge.state_backends.reader.filters import check_where
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
@@ -30,6 +31,7 @@ from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.dashboard import api_panel, entries
 from tidegauge.webapp.console.dashboard.entries import REFUSED, UNAVAILABLE, EntriesQuery, cells, number_measures
 from tidegauge.webapp.console.dashboard.explorer import by_time
+from tidegauge.webapp.console.dashboard.explorer.movers import KEYS_PER_ROW, movers
 from tidegauge.webapp.console.dashboard.explorer.question import Question
 from tidegauge.webapp.console.dashboard.keys import TooManyKeysError, history, look_up_pasted, read_key
 from tidegauge.webapp.console.dashboard.lineage import lineage
@@ -44,64 +46,88 @@ QUERY_PARTS = ("q", "prefix", "where", "order", "by", "measures", "as_of", "afte
 
 
 @state_page
-def state(request, pipeline, version, name):
-    return _state(request, pipeline, version, name, "dashboard/state.html")
-
-
-@state_page
-def state_api(request, pipeline, version, name):
-    """The programs that read what the tab with the data shows, whose query string this page takes, too."""
-    return _state(request, pipeline, version, name, "dashboard/state_api.html")
-
-
-@state_page
 def schema(request, pipeline, version, name):
     shown = {"pipeline": pipeline, "state": of_request(request).state(name), "lineage": lineage(request, state=name)}
     return page(request, "dashboard/state_schema.html", version, shown)
 
 
-def _state(request, pipeline, version, name, template):
+@state_page
+def state_api(request, pipeline, version, name):
+    """The programs that read what the tab with the data shows, whose query string this page takes, too."""
+    reader = readers.reader(readers.connection(), name)
+    query = EntriesQuery.parse(request.GET, reader.spec)
+    try:
+        entries_of = _entries_snippets(request, reader.spec, query)
+    except (*REFUSED, OutsideError):
+        entries_of = None
+    shown = {
+        "pipeline": pipeline,
+        "state": of_request(request).state(name),
+        "is_search": entries_of is not None,
+        "snippets": entries_of or api_panel.of_keys(request, reader.spec, _one_key(reader, key_scope(request))),
+    }
+    return page(request, "dashboard/state_api.html", version, shown, _asked(request, query))
+
+
+def _entries_snippets(request: HttpRequest, spec: StateSpec, query: EntriesQuery) -> Snippets | None:
+    """Return the programs for the entries of a search, filter or batch; None without any. Raises what reading does."""
+    if not (spec.key and (query.is_filtered or query.is_search or query.as_of is not None)):
+        return None
+    check_where(spec, query.conditions)
+    prefix = key_scope(request).check_prefix(spec, pasted_prefix(query.prefix, spec))
+    return api_panel.of_entries(request, spec, query, json.loads(json.dumps(list(prefix), default=str)))
+
+
+def _one_key(reader: Reader, scope: KeyScope) -> list[list[Any]]:
+    """Return a key that exists, as an example; none if there is none, or if the values cannot be read."""
+    if not reader.spec.key:
+        return []
+    try:
+        prefix = scope.check_prefix(reader.spec, ())
+        return [each["key"] for each in reader.page(prefix=prefix, limit=1, measures=[]).parsed()]
+    except (*REFUSED, *UNAVAILABLE, OutsideError):
+        return []
+
+
+@state_page
+def state(request, pipeline, version, name):
     reader = readers.reader(readers.connection(), name)
     query, busy = EntriesQuery.parse(request.GET, reader.spec), None
-    asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
-    asked |= {"measures": ",".join(query.measures)} if query.measures else {}
     try:
         with SEARCHES.held(client_of(request)) if query.is_search else nullcontext():
             values = _values(reader, query, key_scope(request), pipeline)
     except (TooManyAtOnceError, BusyError) as error:
-        version, values, busy = "", {"query": query, "refusal": str(error), "example": []}, error
+        version, values, busy = "", {"query": query, "refusal": str(error)}, error
     except UNAVAILABLE:
         # No version, so that the next refresh reads the values again.
-        version, values = "", {"query": query, "is_unavailable": True, "example": []}
+        version, values = "", {"query": query, "is_unavailable": True}
+    moved = values.get("movers")
     shown = {
         "pipeline": pipeline,
         "state": of_request(request).state(name),
         "is_json": not reader.spec.measures,
         "choices": {"measures": list(reader.spec.measures)} if reader.spec.key else {},
         "has_charts": bool(by_time.time_part(reader.spec, Question())),
-        "snippets": _snippets(request, reader.spec, values),
     }
-    return page(request, template, version, shown | values, asked, busy=busy)
+    rows = moved.keys // KEYS_PER_ROW if moved else 0
+    return page(request, "dashboard/state.html", version, shown | values, _asked(request, query), rows=rows, busy=busy)
 
 
-def _snippets(request: HttpRequest, spec: StateSpec, values: dict[str, Any]) -> Snippets | None:
-    """Return the programs for the entries shown, or for a lookup of one key without search, filter, order and batch."""
-    query = values["query"]
-    if "entries" in values and (query.is_filtered or query.is_search or query.as_of is not None):
-        return api_panel.of_entries(request, spec, query, values["prefix"])
-    return api_panel.of_keys(request, spec, [values["example"]] if values["example"] else [])
+def _asked(request: HttpRequest, query: EntriesQuery) -> dict[str, str]:
+    """Return the parts of the query string that a refresh sends."""
+    asked = {part: request.GET[part] for part in QUERY_PARTS if request.GET.get(part)}
+    return asked | ({"measures": ",".join(query.measures)} if query.measures else {})
 
 
 def _values(reader: Reader, query: EntriesQuery, scope: KeyScope, pipeline: PipelineStatus) -> dict[str, Any]:
-    common = {"query": query, "example": _placeholders(reader.spec)}
     try:
         if not reader.spec.key:
-            return common | {"figures": entries.global_value(reader, query.as_of)}
+            return {"query": query, "figures": entries.global_value(reader, query.as_of)}
         prefix = scope.check_prefix(reader.spec, pasted_prefix(query.prefix, reader.spec))
         shown = _entries(reader, query, prefix)
-        return common | shown | (_by_time(reader.spec, query, pipeline) or _top_keys(reader, query, prefix))
+        return shown | (_by_time(reader.spec, query, pipeline) or _first_keys(reader, query, prefix, pipeline))
     except (*REFUSED, OutsideError) as error:
-        return common | {"refusal": str(error)}
+        return {"query": query, "refusal": str(error)}
 
 
 def _entries(reader: Reader, query: EntriesQuery, prefix: Key) -> dict[str, Any]:
@@ -119,8 +145,6 @@ def _entries(reader: Reader, query: EntriesQuery, prefix: Key) -> dict[str, Any]
         "columns": query.shown_measures(reader.spec),
         "measure": next(iter(number_measures(reader.spec)), ""),
         "exports": query.export(prefix),
-        "prefix": json.loads(json.dumps(list(prefix), default=str)),
-        "example": found.entries[0]["key"] if found.entries else _placeholders(reader.spec),
     }
 
 
@@ -136,8 +160,8 @@ def _by_time(spec: StateSpec, query: EntriesQuery, pipeline: PipelineStatus) -> 
     return {"by_time": by_time.time_part(spec, question), "charts": charts, "series_query": shown_query}
 
 
-def _top_keys(reader: Reader, query: EntriesQuery, prefix: Key) -> dict[str, Any]:
-    """Return the keys with the largest numbers of one of the measures shown."""
+def _first_keys(reader: Reader, query: EntriesQuery, prefix: Key, pipeline: PipelineStatus) -> dict[str, Any]:
+    """Return the keys that have moved most by one of the measures shown, if there is a history, and the largest."""
     measures = [name for name in query.shown_measures(reader.spec) if name in number_measures(reader.spec)]
     measure = query.by or next(iter(measures), "")
     if not measure:
@@ -146,12 +170,9 @@ def _top_keys(reader: Reader, query: EntriesQuery, prefix: Key) -> dict[str, Any
         top_keys = entries.top_keys(reader, query, prefix, measure)
     except RangeTooLargeError as error:
         return {"not_ranked": str(error)}
-    shown = {"measures": measures, "measure": measure, "top_keys": top_keys}
-    return shown | ({"example": top_keys[0].key} if top_keys else {})
-
-
-def _placeholders(spec: StateSpec) -> list[str]:
-    return [f"<{column}>" for column in spec.key]
+    has_history = reader.spec.changelog and query.as_of is None
+    moved = movers(reader, pipeline, measure, prefix, query.conditions) if has_history else None
+    return {"measures": measures, "measure": measure, "top_keys": top_keys, "movers": moved}
 
 
 @state_page
