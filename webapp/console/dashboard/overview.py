@@ -4,7 +4,7 @@ By default, pipelines are sorted by verdict, the worst first, and states by name
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -41,8 +41,9 @@ STATE_ORDERS: Mapping[str, Callable[[StateSummary], Any]] = {
 class OverviewQuery:
     """The query string of the overview.
 
-    q: part of a name or description. show: `problems`, or empty for all. sort, states: what each table is sorted by,
-    with `-` for descending. pipelines_page, states_page: numbers from 2, or empty for the first page.
+    q: part of a name or description. show: `problems` for the pipelines that need somebody, or empty for all. sort,
+    states: what each table is sorted by, with `-` for descending. pipelines_page, states_page: numbers from 2, or empty
+    for the first page.
     """
 
     q: str = ""
@@ -104,9 +105,16 @@ class Heading:
     is_figure: bool = True
 
 
-def shown_pipelines(query: OverviewQuery, pipelines: Iterable[PipelineStatus]) -> list[PipelineStatus]:
-    """Return the pipelines that the filter leaves, the worst first."""
-    return [pipeline for pipeline in worst_first(pipelines) if _is_shown(query, pipeline)]
+def shown_pipelines(
+    query: OverviewQuery, pipelines: Iterable[PipelineStatus], needs: Collection[str]
+) -> list[PipelineStatus]:
+    """Return the pipelines that the filter leaves, the worst first. needs: the names of those that need somebody."""
+    return [
+        pipeline
+        for pipeline in worst_first(pipelines)
+        if query.has(pipeline.name, pipeline.description, *pipeline.states)
+        and (not query.show or pipeline.name in needs)
+    ]
 
 
 def well_pipelines(query: OverviewQuery, shown: Iterable[PipelineStatus]) -> Page[PipelineStatus]:
@@ -115,16 +123,17 @@ def well_pipelines(query: OverviewQuery, shown: Iterable[PipelineStatus]) -> Pag
     return Paginator(_sorted(well, query.sort, PIPELINE_ORDERS), PAGE_ROWS).get_page(query.pipelines_page)
 
 
-def listed_pipelines(query: OverviewQuery, pipelines: Iterable[PipelineStatus]) -> Page[PipelineStatus]:
-    """Return a page of all that the filter leaves, the worst first."""
-    found = _sorted(shown_pipelines(query, pipelines), query.sort, PIPELINE_ORDERS)
+def listed_pipelines(query: OverviewQuery, shown: list[PipelineStatus]) -> Page[PipelineStatus]:
+    """Return a page of all that the filter leaves."""
+    found = _sorted(shown, query.sort, PIPELINE_ORDERS)
     return Paginator(found, PAGE_ROWS).get_page(query.pipelines_page)
 
 
 def shown_states(
-    query: OverviewQuery, pipelines: Iterable[PipelineStatus], states: Iterable[StateSummary]
+    query: OverviewQuery, shown: Iterable[PipelineStatus], states: Iterable[StateSummary]
 ) -> Page[StateSummary]:
-    of_shown = {pipeline.name for pipeline in shown_pipelines(query, pipelines)}
+    """shown: the pipelines that the filter leaves."""
+    of_shown = {pipeline.name for pipeline in shown}
     found = [
         state
         for state in states
@@ -179,11 +188,6 @@ def _heading(label: str, name: str, part: str, query: OverviewQuery, *, is_figur
 
 def _page_number(asked: str) -> str:
     return asked if re.fullmatch("[1-9][0-9]{0,5}", asked) and asked != "1" else ""
-
-
-def _is_shown(query: OverviewQuery, pipeline: PipelineStatus) -> bool:
-    is_named = query.has(pipeline.name, pipeline.description, *pipeline.states)
-    return is_named and (not query.show or verdict(pipeline).is_problem)
 
 
 def _sorted(rows: list[Any], order: str, orders: Mapping[str, Callable[[Any], Any]]) -> list[Any]:

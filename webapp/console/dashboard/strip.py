@@ -1,5 +1,6 @@
 """The strip at the top of every page: how many pipelines have which problem, among those that the user sees.
 
+A problem that somebody has acknowledged does not count: it needs nobody, and the strip says how many there are.
 Unrestricted users also see if the schedule has stopped.
 
 The title of the page begins with the same text, so that a tab in the background shows it.
@@ -18,6 +19,7 @@ from tidegauge.webapp.catalog.verdicts import WORST_FIRST, verdict
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.system_snapshot import pipeline_statuses
 from tidegauge.webapp.core.writing import share
+from tidegauge.webapp.notify.alerts.acknowledged import acknowledgements
 from tidegauge.webapp.notify.alerts.history import silent_since
 
 WORDS = {"stale": "lagging"}
@@ -35,11 +37,19 @@ class Mark:
 
 @dataclass(frozen=True)
 class Strip:
-    """pipelines: how many the user sees. troubled: how many of them have a problem."""
+    """pipelines: how many the user sees. needs: the names of those that need somebody, sorted.
+
+    acknowledged: those whose problem is acknowledged; None without any.
+    """
 
     marks: tuple[Mark, ...]
     pipelines: int
-    troubled: int
+    needs: tuple[str, ...]
+    acknowledged: Mark | None
+
+    @property
+    def troubled(self) -> int:
+        return len(self.needs)
 
     @property
     def is_bad(self) -> bool:
@@ -59,20 +69,31 @@ def strip(request: HttpRequest) -> Strip:
     return found
 
 
-def keep(request: HttpRequest, pipelines: Iterable[PipelineStatus]) -> None:
+def keep(request: HttpRequest, pipelines: Iterable[PipelineStatus]) -> Strip:
     """Make the strip from all pipelines that the user sees, which the page has read, to avoid reading them again."""
-    request._strip = _strip(request, list(pipelines))  # type: ignore[attr-defined]
+    made = _strip(request, list(pipelines))
+    request._strip = made  # type: ignore[attr-defined]
+    return made
 
 
 def _strip(request: HttpRequest, pipelines: list[PipelineStatus]) -> Strip:
+    is_whole = key_scope(request).is_unrestricted
+    troubled = [pipeline for pipeline in pipelines if verdict(pipeline).is_problem]
+    # Who takes care is not for a restricted reader.
+    taken = acknowledgements(troubled) if troubled and is_whole else {}
     by_verdict: dict[str, list[PipelineStatus]] = defaultdict(list)
-    for pipeline in pipelines:
-        if verdict(pipeline).is_problem:
+    for pipeline in troubled:
+        if pipeline.name not in taken:
             by_verdict[verdict(pipeline).name].append(pipeline)
     marks = [_mark(name, by_verdict[name]) for name in WORST_FIRST if name in by_verdict]
-    if key_scope(request).is_unrestricted and silent_since():
+    if is_whole and silent_since():
         marks.append(_schedule())
-    return Strip(tuple(marks), len(pipelines), sum(map(len, by_verdict.values())))
+    needs = tuple(sorted(pipeline.name for pipeline in troubled if pipeline.name not in taken))
+    return Strip(tuple(marks), len(pipelines), needs, _acknowledged(sorted(taken)))
+
+
+def _acknowledged(names: list[str]) -> Mark | None:
+    return Mark(f"{len(names)} acknowledged", "calm", ", ".join(names), reverse("dashboard:index")) if names else None
 
 
 def _schedule() -> Mark:

@@ -11,7 +11,9 @@ from tidegauge.state_backends import BatchLedger, Catalog, Count, StateSpec
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger import driver_status
 from tidegauge.webapp.accounts.models import Restriction
+from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.console.dashboard import overview
+from tidegauge.webapp.notify.alerts.acknowledged import acknowledge
 
 
 def pipelines(client: Client, query: str = "") -> list[str]:
@@ -81,6 +83,13 @@ class TestFilter:
         assert pipelines(reader, "?show=problems") == ["broken"]
         assert states(reader, "?show=problems") == ["orders"]
         assert "Need attention 1" in text(reader.get("/"))
+
+    def test_those_that_are_acknowledged_need_no_attention(self, three, reader, admin_user):
+        acknowledge([queries.pipeline("broken")], admin_user)
+
+        assert pipelines(reader, "?show=problems") == states(reader, "?show=problems") == []
+        assert "Need attention 0" in text(reader.get("/"))
+        assert pipelines(reader)[0] == "broken"
 
     def test_a_filter_that_leaves_nothing_says_so_and_leads_back(self, three, reader):
         page = reader.get("/?q=nowhere&sort=name")

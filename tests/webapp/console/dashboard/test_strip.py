@@ -13,6 +13,8 @@ from tidegauge.state_backends import BatchLedger, Catalog
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger import driver_status
 from tidegauge.webapp.accounts.models import Restriction
+from tidegauge.webapp.catalog import queries
+from tidegauge.webapp.notify.alerts.acknowledged import acknowledge
 
 LETTER = DeadLetter("/in/a.jsonl", "{", "not JSON", 3)
 
@@ -49,6 +51,32 @@ def test_it_counts_pipelines_by_verdict_the_worst_first(connection, flights, rea
 
     assert strip(page) == "1 lagging · 26 % rejected of 2 pipelines"
     assert 'class="status bad" href="/pipelines/late/" title="late"' in page.content.decode()
+
+
+def test_what_is_acknowledged_is_no_problem_and_is_counted_apart(connection, flights, reader, admin_user):
+    for name in ("late", "lost"):
+        Catalog(connection).register_pipeline(name, spout="opaque")
+        BatchLedger(connection, name).acquire()
+        driver_status.report(connection, name, "failed", "no disk")
+    acknowledge([queries.pipeline("lost")], admin_user)
+    one = reader.get("/maintenance")
+    acknowledge([queries.pipeline("late")], admin_user)
+    all_of_them = reader.get("/maintenance")
+
+    assert strip(one) == "1 failed · 1 acknowledged of 3 pipelines"
+    assert 'data-troubled="1"' in one.content.decode()
+    assert title(one).startswith("1 failed — ")
+    assert strip(all_of_them) == "2 acknowledged of 3 pipelines"
+    assert 'data-troubled="0"' in all_of_them.content.decode()
+    assert "favicon-trouble" not in all_of_them.content.decode()
+
+
+def test_a_restricted_reader_does_not_see_what_is_acknowledged(filled, reader, admin_user, django_user_model):
+    filled.die()
+    acknowledge([queries.pipeline("flights")], admin_user)
+    Restriction.objects.create(user=django_user_model.objects.get(username="reader"), states=["totals"])
+
+    assert strip(reader.get("/maintenance")) == "1 lost of 1 pipeline"
 
 
 def test_without_pipelines_there_is_none(db, reader):

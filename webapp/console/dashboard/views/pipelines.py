@@ -72,7 +72,7 @@ def overview(request):
     is_whole = visible.scope.is_unrestricted
     pipelines, members = visible.pipelines(), queries.members() if is_whole else []
     standings = replicas.configured.standings() if is_whole else []
-    strip.keep(request, pipelines)
+    needs = strip.keep(request, pipelines).needs
     found_services = services(members) if is_whole else []
     has_incidents = any(verdict(pipeline).is_problem for pipeline in pipelines)
     incident_version = acts_version() if is_whole and has_incidents else ""
@@ -80,10 +80,10 @@ def overview(request):
     if is_current(request, version):
         return no_change()
     query = OverviewQuery.parse(request.GET)
-    left = shown_pipelines(query, pipelines)
+    left = shown_pipelines(query, pipelines, needs)
     well, all_incidents = well_pipelines(query, left), incidents(worst_first(pipelines), is_restricted=not is_whole)
     names = {pipeline.name for pipeline in left}
-    context = _filtered(query, pipelines) | {
+    context = _filtered(query, pipelines, needs) | {
         "overall": health(pipelines, all_incidents, is_restricted=not is_whole),
         "incidents": [each for each in all_incidents if any(one.pipeline.name in names for one in each.pipelines)],
         "well": well,
@@ -107,13 +107,13 @@ def overview(request):
 def all_pipelines(request):
     """All pipelines, the worst first."""
     pipelines = of_request(request).pipelines()
-    strip.keep(request, pipelines)
+    needs = strip.keep(request, pipelines).needs
     version = pipelines_version(pipelines)
     if is_current(request, version):
         return no_change()
     query = OverviewQuery.parse(request.GET)
-    shown = listed_pipelines(query, pipelines)
-    context = _filtered(query, pipelines) | {
+    shown = listed_pipelines(query, shown_pipelines(query, pipelines, needs))
+    context = _filtered(query, pipelines, needs) | {
         "shown": shown,
         "rows": _well_rows(list(shown)),
         "pipeline_headings": pipeline_headings(query),
@@ -138,20 +138,20 @@ def explore_states(request):
 def _states(request, template, *, has_key=False):
     visible = of_request(request)
     pipelines = visible.pipelines()
-    strip.keep(request, pipelines)
+    needs = strip.keep(request, pipelines).needs
     version = pipelines_version(pipelines)
     if is_current(request, version):
         return no_change()
     query = OverviewQuery.parse(request.GET)
-    found = shown_states(query, pipelines, [state for state in visible.states() if state.key or not has_key])
-    context = _filtered(query, pipelines) | {"states": found, "state_headings": state_headings(query)}
+    left = shown_pipelines(query, pipelines, needs)
+    found = shown_states(query, left, [state for state in visible.states() if state.key or not has_key])
+    context = _filtered(query, pipelines, needs) | {"states": found, "state_headings": state_headings(query)}
     return page(request, template, version, context, query.parts, rows=len(found))
 
 
-def _filtered(query, pipelines):
+def _filtered(query, pipelines, needs):
     """Return what the filter above a table shows."""
-    troubled = sum(verdict(pipeline).is_problem for pipeline in pipelines)
-    return {"query": query, "count": len(pipelines), "troubled": troubled}
+    return {"query": query, "count": len(pipelines), "troubled": len(needs)}
 
 
 def _well_rows(shown):
