@@ -227,14 +227,14 @@ def _past_batches(conn: psycopg.Connection, pipeline: str, now: datetime) -> Non
         ledger.commit(batch, rows_in=50_000 + 400 * (number % 9), keys_written={})
         at, lag = now - timedelta(minutes=HISTORY_BATCHES - number), max(0, 420 - 20 * abs(number - 35))
         phases = {"addBatch": 2_000 + 90 * (number % 7), "queryPlanning": 140, "latestOffset": 300, "commitBatch": 80}
-        metrics = {"lag_seconds": lag, "pending": {"count": 9 * lag, "unit": "records"}, "duration_ms": phases}
+        metrics = {"lag_seconds": lag, "pending": {"count": 900 * lag, "unit": "records"}, "duration_ms": phases}
         conn.execute(
             "UPDATE tidegauge.batch SET metrics = %s, started_at = %s, batch_time = %s, committed_at = %s "
             "WHERE pipeline = %s AND txid = %s",
             [json.dumps(metrics), *[at - timedelta(seconds=3)] * 2, at, pipeline, batch.txid],
         )
     driver_status.report(conn, pipeline, "running", progress={"pending": {"count": 0, "unit": "records"}})
-    _rewound(conn, pipeline, now - timedelta(minutes=24))
+    _rewound(conn, pipeline, now - timedelta(minutes=6))
 
 
 def _rewound(conn: psycopg.Connection, pipeline: str, at: datetime) -> None:

@@ -1,8 +1,9 @@
 """Live pages in a real browser: they follow the batches without disturbing the reader."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,22 @@ def test_a_wide_table_scrolls_in_its_own_box(flights, page):
     for address in PAGES:
         page.goto(address)
         assert page.evaluate("document.documentElement.scrollWidth") <= 800, address
+
+
+def test_the_table_of_pipelines_fits_a_small_laptop_whatever_it_says_about_a_status(flights, page):
+    flights.commit({("JFK", "C00"): 1})
+    before = json.dumps({"lag_seconds": 60, "pending": {"count": 100, "unit": "files"}})
+    flights.conn.execute(
+        "UPDATE tidegauge.batch SET metrics = %s, committed_at = now() - interval '9 min' + txid * interval '1 min'",
+        [before],
+    )
+    oldest = (datetime.now(UTC) - timedelta(minutes=4)).isoformat()
+    flights.report("running", pending={"count": 900, "unit": "files", "oldest": oldest})
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto("/pipelines/")
+
+    expect(page.locator("#pipeline-flights .said")).to_have_attribute("title", re.compile("^behind 4 min, growing"))
+    assert page.locator(".panel.scroll").evaluate("panel => panel.scrollWidth - panel.clientWidth") == 0
 
 
 def test_times_are_shown_in_the_time_zone_of_the_reader(flights, visit):
