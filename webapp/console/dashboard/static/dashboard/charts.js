@@ -12,7 +12,7 @@
   const STACK_SHARE = 55; // percent of a colour in the areas of a stack, whose upper edges have all of it
   const LEAST_ZOOM_SECONDS = 2;
   // Each move draws all visible charts again, and a page on which nothing happens should cost next to nothing.
-  const LEAST_MOVE_SECONDS = 15;
+  const LEAST_MOVE_SECONDS = 30;
   // After an answer that may be another one soon, because the page of a pipeline that is done is not refreshed.
   const RETRY_SECONDS = 5;
   const drawn = new Map(); // id of a figure to { plot, answer }

@@ -13,9 +13,9 @@
   const dayAndTime = new Intl.DateTimeFormat(undefined, { ...DAY, ...TIME });
 
   const HOUR_MS = 3600000;
-  // Texts change together, because each time that any of them changes, the page is painted. Those of the last ten seconds
-  // change each second.
-  const TICK_MS = 5000;
+  // Until how many seconds a text may change when. Texts change together, because each time that any of them changes, the
+  // page is painted: a Health page with 52 pipelines of which each has minutes in its row would be every five seconds.
+  const TICKS_MS = [[10, 1], [120, 5000], [600, 30000], [Infinity, 60000]];
   const written = new WeakMap(); // element to what is written in it, and until when that is right
 
   let serverAheadMs = 0; // relative times count from the server's clock
@@ -46,13 +46,14 @@
 
   const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
 
-  /* How long a text stays right. A day is not longer than that of the date, and clocks that are set go unnoticed for it. */
-  function lasts(moment, form) {
-    if (form !== "ago" && form !== "until") return HOUR_MS;
+  /* Until when a text stays. A day is not longer than that of the date, and clocks that are set go unnoticed for it. */
+  function lasts(moment, form, now) {
+    if (form !== "ago" && form !== "until") return now + HOUR_MS;
     const passed = Date.now() + serverAheadMs - moment;
-    const [, size] = UNITS.find(([until]) => Math.abs(passed) / 1000 < until);
-    const step = 1000 * size;
-    return Math.min(HOUR_MS, step - (((passed % step) + step) % step) + 1);
+    const of = (sizes) => sizes.find(([until]) => Math.abs(passed) / 1000 < until)[1];
+    const step = 1000 * of(UNITS), tick = of(TICKS_MS);
+    const right = now + Math.min(HOUR_MS, step - (((passed % step) + step) % step) + 1);
+    return Math.ceil(right / tick) * tick;
   }
 
   /* Writes a time if its text is no longer right: an open page with hundreds of times must cost next to nothing. */
@@ -65,7 +66,7 @@
     const text = FORMATS[form] ? FORMATS[form](moment, suffix) : element.textContent;
     if (element.textContent !== text) element.textContent = text;
     if (!known || known.dateTime !== element.dateTime) element.title = whole.format(moment);
-    const until = now + lasts(moment, form);
+    const until = lasts(moment, form, now);
     written.set(element, { dateTime: element.dateTime, clock: serverAheadMs, until });
     return until;
   }
@@ -74,11 +75,9 @@
 
   function showAll() {
     const until = Math.min(...[...document.querySelectorAll("time[data-form]")].map(show));
-    const now = performance.now();
-    const due = until - now > 1000 ? Math.ceil(until / TICK_MS) * TICK_MS : until;
     clearTimeout(timer);
     // A hidden page is written again when it is looked at.
-    if (until < Infinity && !document.hidden) timer = setTimeout(showAll, Math.max(250, due - now));
+    if (until < Infinity && !document.hidden) timer = setTimeout(showAll, Math.max(250, until - performance.now()));
   }
 
   function zone() {
