@@ -53,6 +53,23 @@ def _javas(environ: Mapping[str, str]) -> Iterator[Path]:
 
 def _version_and_home(java: Path) -> tuple[int, str]:
     """Return a Java's version and home, as (17, "/usr/lib/jvm/java-17-openjdk"); (0, "") if unknown."""
+    return _as_released(java) or _as_asked(java)
+
+
+def _as_released(java: Path) -> tuple[int, str] | None:
+    """Return what the file `release` in a Java's home says; None if there is none, as beside a script named `java`.
+
+    Read first, because to start Java only to ask it takes a fifth of a second.
+    """
+    try:
+        home = java.resolve(strict=True).parents[1]
+        version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return (int(version[1]), str(home)) if version else None
+
+
+def _as_asked(java: Path) -> tuple[int, str]:
     try:
         output = subprocess.run(
             [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=60

@@ -47,6 +47,22 @@ def test_a_java_that_is_too_old_is_skipped(tmp_path):
     assert java_home({"JAVA_HOME": str(old), "PATH": f"{new}/bin"}) == str(new)
 
 
+def test_a_java_that_says_its_version_in_a_file_is_not_started(tmp_path):
+    old, new = make_java(tmp_path / "old", "17"), make_java(tmp_path / "new", "11")
+    for home, version in ((old, "1.8.0_402"), (new, "21.0.3")):
+        (home / "release").write_text(f'IMPLEMENTOR="N/A"\nJAVA_VERSION="{version}"\n')
+    (tmp_path / "java").symlink_to(new / "bin" / "java")
+
+    assert java_home({"JAVA_HOME": str(old), "PATH": str(tmp_path)}) == str(new)
+
+
+def test_a_home_without_java_in_it_is_passed_over(tmp_path):
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    on_path = make_java(tmp_path / "on_path", "17")
+
+    assert java_home({"JAVA_HOME": str(tmp_path), "PATH": f"{on_path}/bin"}) == str(on_path)
+
+
 def test_without_any_java_the_error_says_what_was_found_and_what_to_do(tmp_path, no_wheel):
     old = make_java(tmp_path / "old", "11")
 
