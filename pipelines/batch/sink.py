@@ -18,6 +18,7 @@ from tidegauge.pipelines.declare.context import BatchContext
 from tidegauge.pipelines.declare.stream import FedState, PartitionPersist, PersistentAggregate
 from tidegauge.pipelines.spark.observed import JobMetrics
 from tidegauge.pipelines.spark.session import arrow_schema, as_arrow, in_session, spark_type, struct_type
+from tidegauge.pipelines.spark.worker_memory import keep_imports
 from tidegauge.state_backends.spec.state_spec import StateSpec
 
 FIGURES = {"fed": "int", "keys": "bigint", "invalid": "bigint", "misfits": "bigint"}
@@ -96,6 +97,7 @@ def run_partition(
     schema = as_arrow(_results(emits))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_imports()
         filled = (batch for batch in batches if batch.num_rows)
         pieces = ((0, batch) for batch in filled) if len(tasks) == 1 else chain.from_iterable(map(_by_state, filled))
         for fed, done in written(tasks, pieces):

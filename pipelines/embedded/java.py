@@ -59,7 +59,7 @@ def _version_and_home(java: Path) -> tuple[int, str]:
 def _as_released(java: Path) -> tuple[int, str] | None:
     """Return what the file `release` in a Java's home says; None if there is none, as beside a script named `java`.
 
-    Read first, because to start Java only to ask it takes a fifth of a second.
+    Read first, because starting Java only to ask it takes processor time at each start of a driver.
     """
     try:
         home = java.resolve(strict=True).parents[1]
