@@ -5,16 +5,17 @@ import threading
 
 import pytest
 
-from tests.pipelines.repair.test_reprocess import LETTERS, WORDS
+from tests.pipelines.repair.words import LETTERS, WORDS
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
 from tidegauge.pipelines.driver.driver import Driver, RunOptions
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.repair.partial_reprocess import PartialReprocess
-from tidegauge.pipelines.repair.reprocess import Reprocess, abort
+from tidegauge.pipelines.repair.reprocess import abort
 from tidegauge.pipelines.sources.files.formats import TextFiles
 from tidegauge.state_backends import Catalog, Count, StateReader, StateSpec
 from tidegauge.state_backends.errors import FencedError, OutOfReachError, ShorterInputError, SpecMismatchError
+from tidegauge.state_backends.schema.swap import Swap
 
 pytestmark = pytest.mark.spark
 
@@ -50,7 +51,8 @@ def counted(workspace):
     return workspace
 
 
-def test_the_state_is_fed_again_in_a_new_epoch_and_the_others_are_not_touched(counted):
+def test_the_state_is_fed_again_in_a_new_epoch_without_the_others_and_the_pipeline_goes_on_in_both(counted):
+    """Readers have the past since the batch before."""
     untouched = "SELECT *, xmin FROM tidegauge_state.lengths ORDER BY length"
     epoch = "SELECT epoch FROM tidegauge.pipeline"
     before, first_epoch, batches = counted.rows(untouched), counted.rows(epoch), []
@@ -64,19 +66,15 @@ def test_the_state_is_fed_again_in_a_new_epoch_and_the_others_are_not_touched(co
     assert [path.name for path in counted.checkpoint.parent.glob("checkpoint*")] == ["checkpoint"]
     assert counted.rows(epoch) != first_epoch
 
-
-def test_readers_have_the_past_since_the_batch_before_and_the_pipeline_goes_on_in_both(counted):
-    reprocess(counted).run()
     reader = StateReader(counted.conn, Catalog(counted.conn).get("words"))
     then = [reader.multi_get([("dog",)], at_txid=txid).parsed()[0]["value"] for txid in (2, 3)]
     with pytest.raises(OutOfReachError):
         reader.multi_get([("dog",)], at_txid=1)
     counted.land("4.txt", "dog cow")
-
-    batches = counted.run(two_states(counted.input, LETTERS))
+    on = counted.run(two_states(counted.input, LETTERS))
 
     assert then == [{"letters": 6}, {"letters": 9}]
-    assert batches == [(4, 1)]
+    assert on == [(4, 1)]
     assert letters(counted) == {"dog": 12, "cat": 3, "horse": 5, "cow": 3}
     assert lengths(counted) == {3: 6, 5: 1}
 
@@ -153,25 +151,22 @@ def stopped_after_a_batch(workspace):
     return not reprocess(workspace, on_batch=lambda batch: stopping.set(), stopping=stopping).run()
 
 
-def test_neither_goes_on_with_the_shadow_of_a_reprocess_of_all_states(counted):
-    stopping = threading.Event()
-    place = counted.spark, counted.dsn, counted.checkpoint
-    whole = Reprocess(two_states(counted.input, LETTERS), *place, lambda batch: stopping.set(), stopping)
-    whole.run()
-
-    with pytest.raises(SpecMismatchError, match="begun for other declarations"):
-        reprocess(counted).run()
-
-
 def test_what_cannot_be_fed_is_named_before_anything_is_begun(counted):
-    (counted.input / "1.txt").unlink()
+    """Nor does it go on with the shadow of a reprocess of all states."""
+    gone = counted.input / "1.txt"
+    gone.rename(counted.input.with_name("elsewhere"))
 
     with pytest.raises(PipelineError, match="does not feed 'wrods'; it feeds words, lengths"):
         reprocess(counted, states=["wrods"])
     with pytest.raises(ShorterInputError, match=r"fed input that its sources no longer have: .*'1\.txt'.*--reprocess"):
         reprocess(counted).run()
+    begun = counted.rows("SELECT name FROM tidegauge.pipeline")
+    counted.input.with_name("elsewhere").rename(gone)
+    Swap(counted.conn, "word_count").begin(two_states(counted.input, LETTERS).specs, spout="transactional")
+    with pytest.raises(SpecMismatchError, match="begun for other declarations"):
+        reprocess(counted).run()
 
-    assert counted.rows("SELECT name FROM tidegauge.pipeline") == [("word_count",)]
+    assert begun == [("word_count",)]
 
 
 def test_much_input_comes_in_several_batches(counted, monkeypatch):

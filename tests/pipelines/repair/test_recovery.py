@@ -12,14 +12,10 @@ from tests.recovery_page import message_of
 from tests.redis_without import redis_without
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
-from tidegauge.pipelines.errors import InputLostError
 from tidegauge.pipelines.repair.recovery import Recovery
 from tidegauge.pipelines.sources.files.formats import TextFiles
 from tidegauge.state_backends import BACKENDS, Catalog, Changelog, Count, RedisBackingMap, StateSpec, rebuild
 from tidegauge.state_backends.errors import (
-    BatchOrderError,
-    CheckpointMismatchError,
-    ResumeError,
     RewindError,
     StoreAheadError,
 )
@@ -96,19 +92,6 @@ class TestFiles:
         assert (nothing, batches) == ([], [(14, 1)])
         assert counts(workspace) == {"dog": 14, "cat": 1}
 
-    def test_the_error_of_a_lost_checkpoint_names_the_command(self, workspace):
-        workspace.land("1.txt", "dog")
-        workspace.run(words(workspace))
-        lose(workspace.checkpoint)
-
-        with pytest.raises(CheckpointMismatchError, match=r"tidegauge pipelines restore-checkpoint words"):
-            workspace.run(words(workspace))
-        restore(workspace, words(workspace))
-        workspace.land("2.txt", "dog")
-        workspace.run(words(workspace))
-
-        assert counts(workspace) == {"dog": 2}
-
     @pytest.mark.core
     def test_a_batch_that_was_open_comes_again_as_it_was(self, workspace):
         workspace.land("1.txt", "dog")
@@ -126,80 +109,6 @@ class TestFiles:
         assert workspace.rows("SELECT rows_in FROM tidegauge.batch ORDER BY txid") == [(1,), (1,), (1,)]
         assert counts(workspace) == {"dog": 3, "cat": 1}
 
-    def test_a_checkpoint_from_a_backup_is_brought_up_to_the_ledger(self, workspace):
-        workspace.land("1.txt", "dog")
-        workspace.run(words(workspace))
-        shutil.copytree(workspace.checkpoint, workspace.checkpoint.with_name("backup"))
-        for number in (2, 3, 4):
-            workspace.land(f"{number}.txt", "dog")
-        workspace.run(words(workspace))
-        lose(workspace.checkpoint)
-        shutil.move(workspace.checkpoint.with_name("backup"), workspace.checkpoint)
-
-        with pytest.raises(BatchOrderError) as caught:
-            workspace.run(words(workspace))
-        said = restore(workspace, words(workspace))
-        nothing = workspace.run(words(workspace))
-
-        assert "`tidegauge pipelines restore-checkpoint words`" in str(caught.value)
-        assert said[0] == "words: the ledger is at batch 4, the checkpoint is 3 batches behind"
-        assert nothing == []
-        assert counts(workspace) == {"dog": 4}
-
-    def test_the_states_go_back_to_a_checkpoint_from_a_backup(self, workspace):
-        workspace.land("1.txt", "dog")
-        workspace.run(words(workspace))
-        shutil.copytree(workspace.checkpoint, workspace.checkpoint.with_name("backup"))
-        for number in (2, 3, 4):
-            workspace.land(f"{number}.txt", "dog cat")
-        workspace.run(words(workspace))
-        lose(workspace.checkpoint)
-        shutil.move(workspace.checkpoint.with_name("backup"), workspace.checkpoint)
-
-        said = list(recovery(workspace, words(workspace)).rewind(None))
-        at_once = counts(workspace)
-        batches = workspace.run(words(workspace))
-
-        assert said == [
-            "words: from batch 4 back to batch 1",
-            "state 'words': is rewound with its changelog",
-            f"folder {str(workspace.input)!r}: has everything after that batch",
-            "words: is at batch 1",
-        ]
-        assert at_once == {"dog": 1}
-        assert [txid for txid, _ in batches] == [2, 3, 4]
-        assert counts(workspace) == {"dog": 4, "cat": 3}
-
-    def test_states_go_back_to_a_batch_and_what_came_after_it_is_counted_again(self, workspace):
-        for number in range(1, 4):
-            workspace.land(f"{number}.txt", f"dog cat{number}")
-        workspace.run(words(workspace))
-        workspace.land("2.txt", "cow")
-
-        list(recovery(workspace, words(workspace)).rewind(1))
-        at_once = counts(workspace)
-        batches = workspace.run(words(workspace))
-
-        assert at_once == {"dog": 1, "cat1": 1}
-        assert [txid for txid, _ in batches] == [2, 3]
-        assert counts(workspace) == {"dog": 2, "cat1": 1, "cow": 1, "cat3": 1}
-
-    def test_a_dry_run_says_the_same_and_neither_it_nor_a_refused_one_changes_anything(self, workspace):
-        """Refused while a file that must be read again is gone."""
-        for number in range(1, 4):
-            workspace.land(f"{number}.txt", "dog")
-        workspace.run(words(workspace))
-
-        said = list(recovery(workspace, words(workspace)).rewind(1, dry_run=True))
-        (workspace.input / "3.txt").unlink()
-        with pytest.raises(InputLostError, match=r"1 of the files .* are gone, the first is '3.txt'") as caught:
-            list(recovery(workspace, words(workspace)).rewind(1))
-
-        assert said[:2] == ["words: from batch 3 back to batch 1", "state 'words': is rewound with its changelog"]
-        assert re.search(message_of("A recovery that cannot be done", 2), str(caught.value))
-        assert counts(workspace) == {"dog": 3}
-        assert workspace.run(words(workspace)) == []
-
     def test_what_a_state_cannot_mend_is_said_before_anything_is_touched(self, workspace):
         for number in range(1, 4):
             workspace.land(f"{number}.txt", "dog")
@@ -216,28 +125,11 @@ class TestFiles:
         assert refused == {"dog": 3}
         assert counts(workspace) == {"dog": 3}
 
-    def test_without_offsets_or_the_names_of_the_files_that_were_read_it_is_refused(self, workspace):
-        workspace.land("1.txt", "dog")
-        workspace.run(words(workspace))
-        lose(workspace.checkpoint)
-
-        workspace.conn.execute("UPDATE tidegauge.pipeline SET files_since = 1")  # as in a database of version 0.1
-        with pytest.raises(ResumeError, match="the names of all files that were read up to batch 1; restore"):
-            restore(workspace, words(workspace))
-        workspace.conn.execute("UPDATE tidegauge.batch SET offsets = 'null'")
-        with pytest.raises(ResumeError) as caught:
-            restore(workspace, words(workspace))
-
-        assert str(caught.value) == (
-            "pipeline 'words': the ledger does not have the source offsets of batch 1; restore the checkpoint from a "
-            "backup, or run with --reprocess"
-        )
-
 
 class TestRedis:
-    @pytest.mark.parametrize(("changelog", "to"), [(True, 1), (False, 3)])
+    @pytest.mark.parametrize(("changelog", "to"), [(True, 1), (False, 2)])
     def test_a_state_in_redis_goes_back_with_those_in_the_database(self, workspace, client, changelog, to):
-        for number in range(1, 5):
+        for number in range(1, 4):
             workspace.land(f"{number}.txt", f"dog cat{number}")
         pipeline = in_both(workspace, changelog)
         workspace.run(pipeline)
@@ -250,13 +142,13 @@ class TestRedis:
         assert f"state 'recovered_words': is rewound with {way}" in said
         expected = {"dog": to} | {f"cat{number}": 1 for number in range(1, to + 1)}
         assert at_once == ((to, expected), expected)
-        assert [txid for txid, _ in batches] == list(range(to + 1, 5))
-        whole = {"dog": 4} | {f"cat{number}": 1 for number in range(1, 5)}
-        assert in_redis(workspace, client, changelog) == (4, whole)
+        assert [txid for txid, _ in batches] == list(range(to + 1, 4))
+        whole = {"dog": 3} | {f"cat{number}": 1 for number in range(1, 4)}
+        assert in_redis(workspace, client, changelog) == (3, whole)
         assert counts(workspace) == whole
 
     def test_a_rewind_that_was_killed_between_the_stores_is_noticed_and_mended(self, workspace, client, monkeypatch):
-        for number in range(1, 5):
+        for number in range(1, 4):
             workspace.land(f"{number}.txt", "dog")
         pipeline = in_both(workspace, changelog=True)
         workspace.run(pipeline)
@@ -271,8 +163,8 @@ class TestRedis:
         list(rebuild_state(workspace))
         workspace.run(pipeline)
 
-        assert in_redis(workspace, client, changelog=True) == (4, {"dog": 4})
-        assert counts(workspace) == {"dog": 4}
+        assert in_redis(workspace, client, changelog=True) == (3, {"dog": 3})
+        assert counts(workspace) == {"dog": 3}
 
     def test_a_store_ahead_of_a_restored_ledger_is_refused_until_it_is_rebuilt(self, workspace, client, dump):
         pipeline = in_both(workspace, changelog=True)

@@ -1,5 +1,6 @@
 """The commands of docs/recovery.md, each typed as it stands there; afterwards every total is exact."""
 
+import re
 import shutil
 
 import pytest
@@ -52,17 +53,42 @@ def test_the_checkpoint_is_behind(workspace, type_command):
     Catalog(workspace.conn).edit("words", changelog=True)
     shutil.copytree(workspace.checkpoint, workspace.checkpoint.with_name("backup"))
     run(workspace, ("2.txt", "dog"), ("3.txt", "cat"))
-    for command in commands("The checkpoint is behind the ledger"):
+    restore, rewind = commands("The checkpoint is behind the ledger")
+    whole, has_everything = {"dog": 2, "cat": 1}, f"folder {str(workspace.input)!r}: has everything after that batch"
+
+    for command, said, at_once, read_again in [
+        (
+            restore,
+            [
+                "word_count: the ledger is at batch 3, the checkpoint is 2 batches behind",
+                has_everything,
+                f"word_count: {workspace.checkpoint} resumes after batch 3",
+            ],
+            whole,
+            [],
+        ),
+        (
+            rewind,
+            [
+                "word_count: from batch 3 back to batch 1",
+                "state 'words': is rewound with its changelog",
+                has_everything,
+                "word_count: is at batch 1",
+            ],
+            {"dog": 1},
+            [2, 3],
+        ),
+    ]:
         shutil.rmtree(workspace.checkpoint)
         shutil.copytree(workspace.checkpoint.with_name("backup"), workspace.checkpoint)
-
         with pytest.raises(BatchOrderError, match=message_of("The checkpoint is behind the ledger")) as caught:
             run(workspace)
-        type_command(command)
-        run(workspace)
 
-        assert f"`{command.removeprefix('python ').replace('NAME', 'word_count')}`" in str(caught.value)
-        assert counts(workspace) == {"dog": 2, "cat": 1}
+        assert f"`{command.replace('NAME', 'word_count')}`" in str(caught.value)
+        assert set(said) <= set(type_command(command))
+        assert counts(workspace) == at_once
+        assert [txid for txid, _ in run(workspace)] == read_again
+        assert counts(workspace) == whole
 
 
 def test_the_ledger_is_behind_after_a_restore_of_the_database(workspace, type_command, dump):
@@ -108,18 +134,24 @@ def test_a_file_that_is_gone_since_the_backup_is_named_before_anything_is_touche
     assert counts(workspace) == {"dog": 1, "cat": 2}
 
 
-def test_states_go_back_to_an_earlier_batch(workspace, type_command):
+def test_states_go_back_to_an_earlier_batch_and_nothing_is_touched_before(workspace, type_command):
+    """Neither by a dry run, nor where a file that must be read again is gone."""
     run(workspace, ("1.txt", "dog"), ("2.txt", "wrong"))
-    (workspace.input / "2.txt").write_text("right\n")
+    (workspace.input / "2.txt").unlink()
     look, rewind = commands("The states have counted wrong input")
 
+    with pytest.raises(CommandError, match=message_of("A recovery that cannot be done", 2)) as caught:
+        type_command(rewind, TXID="1")
+    workspace.land("2.txt", "right")
     planned = type_command(look, TXID="1")
-    untouched = counts(workspace)
+    untouched = run(workspace), counts(workspace)
     type_command(rewind, TXID="1")
-    run(workspace)
+    batches = run(workspace)
 
+    assert re.search(r"1 of the files .* are gone, the first is '2.txt'", str(caught.value))
     assert planned[0] == "word_count: from batch 2 back to batch 1"
-    assert untouched == {"dog": 1, "wrong": 1}
+    assert untouched == ([], {"dog": 1, "wrong": 1})
+    assert [txid for txid, _ in batches] == [2]
     assert counts(workspace) == {"dog": 1, "right": 1}
 
 

@@ -2,55 +2,19 @@
 
 import threading
 from dataclasses import replace
+from datetime import timedelta
 
-import psycopg
 import pytest
 
-from tests.state_backends.feed import Feed
+from tests.pipelines.repair.ledger_reprocess import Killed
+from tests.pipelines.repair.words import LETTERS, WORDS, reprocess, words
 from tidegauge.pipelines.declare.pipeline import Pipeline
-from tidegauge.pipelines.declare.stream import Stream
 from tidegauge.pipelines.driver.driver import Driver, RunOptions
-from tidegauge.pipelines.errors import PipelineError
-from tidegauge.pipelines.repair.reprocess import Reprocess, ShadowSession, abort
-from tidegauge.pipelines.sources.files.formats import TextFiles
-from tidegauge.state_backends import BatchLedger, Catalog, Count, StateReader, StateSpec, Sum
-from tidegauge.state_backends.errors import FencedError, PipelineHeldError, SpecMismatchError, SwapError
-from tidegauge.state_backends.schema.swap import ROOM, Swap
+from tidegauge.state_backends import Catalog, Count, StateReader, StateSpec
+from tidegauge.state_backends.errors import FencedError, SpecMismatchError
+from tidegauge.state_backends.schema.swap import ROOM
 
 pytestmark = pytest.mark.spark
-
-WORDS = StateSpec("words", key={"word": "text"}, measures={"count": Count()}, changelog=True)
-
-
-def words(folder, spec=WORDS):
-    lines = Stream.read(TextFiles(folder, files_per_batch=1))
-    split = lines.each(word="explode(split(line, ' '))").each(letters="length(word)")
-    return Pipeline("word_count", [split.group_by("word").persistent_aggregate(spec)])
-
-
-# Another meaning of the state, which no migration can bridge.
-LETTERS = StateSpec("words", key={"word": "text"}, measures={"letters": Sum("letters", type="bigint")}, changelog=True)
-
-
-def reprocess(workspace, pipeline, on_batch=lambda batch: None, stopping=None, **options):
-    return Reprocess(
-        pipeline,
-        workspace.spark,
-        workspace.dsn,
-        workspace.checkpoint,
-        on_batch,
-        stopping or threading.Event(),
-        **options,
-    )
-
-
-@pytest.fixture
-def counted(workspace):
-    """Two files, counted by the first declaration."""
-    workspace.land("1.txt", "dog cat")
-    workspace.land("2.txt", "dog")
-    workspace.run(words(workspace.input))
-    return workspace
 
 
 @pytest.mark.core
@@ -108,20 +72,6 @@ def test_one_that_was_stopped_goes_on_where_it_was_and_refuses_other_declaration
     assert counted.values("words") == {"dog": {"letters": 6}, "cat": {"letters": 3}}
 
 
-def test_one_that_was_aborted_leaves_nothing(counted):
-    stopping = threading.Event()
-    reprocess(counted, words(counted.input, LETTERS), lambda batch: stopping.set(), stopping).run()
-
-    abort("word_count", counted.dsn, counted.checkpoint)
-    counted.land("3.txt", "cow")
-    counted.run(words(counted.input))
-
-    assert counted.values("words") == {"dog": {"count": 2}, "cat": {"count": 1}, "cow": {"count": 1}}
-    assert counted.rows("SELECT name FROM tidegauge.pipeline") == [("word_count",)]
-    assert counted.rows("SELECT tablename FROM pg_tables WHERE schemaname LIKE 'tidegauge_shadow%'") == []
-    assert not counted.checkpoint.with_name("checkpoint.reprocess").exists()
-
-
 def test_a_failed_attempt_at_a_batch_of_a_reprocess_counts_once(counted):
     class Accident(Exception):
         pass
@@ -173,58 +123,16 @@ def test_the_driver_may_go_on_meanwhile_and_is_overtaken_by_the_swap(counted):
     assert counted.values("words") == {"dog": {"letters": 6}, "cat": {"letters": 3}, "cow": {"letters": 3}}
 
 
-def test_a_swap_behind_a_batch_that_is_open_leaves_no_row_of_it(counted):
-    """The pipeline's driver was killed in mid-batch; its states without a successor go back."""
-    other = StateSpec("kept", key={"word": "text"}, measures={"count": Count()})
-    both = Pipeline("word_count", [words(counted.input).feeds[0], replace(words(counted.input).feeds[0], spec=other)])
-    with psycopg.connect(counted.dsn, autocommit=True) as conn:
-        ledger = BatchLedger(conn, "word_count")
-        ledger.acquire()
-        Catalog(conn).register_states("word_count", both.specs, both.guarantees)
-        batch = ledger.begin(2)
-        conn.execute(
-            "INSERT INTO tidegauge_state.kept (word, count, txid, updated_at) VALUES ('ghost', 1, %s, now())",
-            [batch.txid],
-        )
+def test_one_that_was_killed_after_the_swap_is_finished_by_the_next_start(counted, killed_at):
+    """At any of its steps: see test_reprocess_interrupted.py."""
+    killed_at("move checkpoint.reprocess")
+    with pytest.raises(Killed):
+        reprocess(counted, words(counted.input, LETTERS), keep_old=timedelta()).run()
+    counted.land("3.txt", "dog")
 
-    reprocess(counted, words(counted.input, LETTERS)).run()
+    batches = counted.run(words(counted.input, LETTERS))
 
-    assert counted.rows("SELECT * FROM tidegauge_state.kept") == []
-    assert counted.values("words") == {"dog": {"letters": 6}, "cat": {"letters": 3}}
-
-
-def test_a_second_reprocess_of_a_pipeline_is_refused_while_the_first_lives(counted):
-    pipeline = words(counted.input, LETTERS)
-    Swap(counted.conn, "word_count").begin(pipeline.specs, spout="transactional")
-    with ShadowSession(pipeline, counted.dsn):
-        with pytest.raises(PipelineHeldError, match="'word_count@reprocess' is held by a live driver"):
-            reprocess(counted, words(counted.input, LETTERS)).run()
-        with pytest.raises(PipelineHeldError):
-            abort("word_count", counted.dsn, counted.checkpoint)
-
-
-def test_one_that_read_nothing_does_not_empty_the_states(counted, tmp_path):
-    """The wrong folder, say, where less input is accepted."""
-    with pytest.raises(SwapError, match="its reprocess has read nothing"):
-        reprocess(counted, words(tmp_path / "elsewhere", LETTERS), accept_shorter=True).run()
-
-    assert counted.values("words") == {"dog": {"count": 2}, "cat": {"count": 1}}
-
-
-def test_a_swap_without_a_successor_is_refused(conn):
-    Feed(conn, [WORDS], pipeline="word_count").ledger.release()
-
-    with pytest.raises(SwapError, match="no reprocess is under way"):
-        Swap(conn, "word_count").swap([WORDS], {"words": "exactly once"})
-
-
-def test_a_pipeline_that_writes_a_store_of_its_own_is_refused(workspace):
-    class Nowhere:
-        def make_state(self, partition):
-            return self
-
-    stream = Stream.read(TextFiles(workspace.input))
-    pipeline = Pipeline("word_count", [stream.partition_persist(Nowhere(), None, name="nowhere")])
-
-    with pytest.raises(PipelineError, match="writes a store of its own, which would be written twice"):
-        reprocess(workspace, pipeline)
+    assert batches == [(ROOM + 3, 1)]
+    assert counted.values("words") == {"dog": {"letters": 9}, "cat": {"letters": 3}}
+    assert counted.rows("SELECT phase FROM tidegauge.reprocess") == [("settled",)]
+    assert [path.name for path in counted.checkpoint.parent.glob("checkpoint*")] == ["checkpoint"]

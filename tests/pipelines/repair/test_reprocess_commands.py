@@ -42,12 +42,16 @@ def test_a_reprocess_would_be_shorter(counted, type_command):
     (counted.input / "2.txt").unlink()
     again, accept = commands("A reprocess would count less than the states have counted")
 
-    with pytest.raises(CommandError, match="would count less than the states have counted"):
+    with pytest.raises(CommandError, match=r"would count less .* 1 files that were counted are missing: '2\.txt'"):
         type_command(again)
-    before = counts(counted)
+    before, begun = counts(counted), counted.rows("SELECT FROM tidegauge.reprocess")
     type_command(accept)
 
-    assert (before, counts(counted)) == ({"dog": 2, "cat": 1}, {"dog": 1, "cat": 1})
+    assert (before, begun) == ({"dog": 2, "cat": 1}, [])
+    assert counts(counted) == {"dog": 1, "cat": 1}
+    assert counted.rows("SELECT accepted FROM tidegauge.reprocess") == [
+        ("1 files that were counted are missing: '2.txt'; 2 rows were counted, but only 1 by the reprocess",)
+    ]
 
 
 def test_a_reprocess_was_interrupted_and_is_given_up_or_gone_on_with(counted, type_command):
@@ -79,6 +83,9 @@ def test_a_reprocess_is_rolled_back(counted, type_command):
 
     assert back == {"dog": 2, "cat": 1}
     assert counts(counted) == {"dog": 2, "cat": 1, "cow": 1}
+    assert counted.rows("SELECT max(txid) FROM tidegauge.batch") == [(3,)]
+    assert counted.rows("SELECT phase FROM tidegauge.reprocess") == [("rolled_back",)]
+    assert [path.name for path in counted.checkpoint.parent.glob("checkpoint*")] == ["checkpoint"]
 
 
 def test_a_reprocess_gives_other_results(counted, type_command):
@@ -140,10 +147,13 @@ def test_a_roll_back_that_cannot_be_done(counted, type_command):
 
 def test_a_recovery_that_cannot_be_done(counted, type_command):
     shutil.rmtree(counted.checkpoint)
-    counted.conn.execute("UPDATE tidegauge.batch SET offsets = 'null'")  # as version 0.1 left it
     [again] = commands("A recovery that cannot be done")
     [_look, restore] = commands("The checkpoint is lost")
 
+    counted.conn.execute("UPDATE tidegauge.pipeline SET files_since = 1")  # as in a database of version 0.1
+    with pytest.raises(CommandError, match="the names of all files that were read up to batch 1; restore"):
+        type_command(restore)
+    counted.conn.execute("UPDATE tidegauge.batch SET offsets = 'null'")
     with pytest.raises(CommandError, match=message_of("A recovery that cannot be done", 3)):
         type_command(restore)
     type_command(again)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.repair.test_reprocess import LETTERS, counted, reprocess, words  # noqa: F401  counted: a fixture
+from tests.pipelines.repair.words import LETTERS, reprocess, words
 from tests.recovery_page import message_of
-from tidegauge.pipelines.repair.reprocess import abort
 from tidegauge.pipelines.sources.files.formats import JsonFiles
 from tidegauge.pipelines.sources.kafka.topics import KafkaTopics
 from tidegauge.pipelines.sources.simple import Rate
@@ -21,23 +20,7 @@ def shadows(workspace):
 
 
 @pytest.mark.spark
-def test_a_missing_file_is_named_before_anything_is_begun_and_shorter_states_are_swapped_in_if_accepted(counted):  # noqa: F811
-    (counted.input / "1.txt").unlink()
-
-    with pytest.raises(ShorterInputError, match=r"would count less .* 1 files that were counted are missing: '1\.txt'"):
-        reprocess(counted, words(counted.input, LETTERS)).run()
-    refused = shadows(counted), counted.values("words")
-    assert reprocess(counted, words(counted.input, LETTERS), accept_shorter=True).run()
-
-    assert refused == ([], OLD)
-    assert counted.values("words") == {"dog": {"letters": 3}}
-    assert counted.rows("SELECT accepted FROM tidegauge.reprocess") == [
-        ("1 files that were counted are missing: '1.txt'; 2 rows were counted, but only 1 by the reprocess",)
-    ]
-
-
-@pytest.mark.spark
-def test_what_goes_missing_meanwhile_stops_the_swap_and_leaves_both_as_they_are(counted, monkeypatch):  # noqa: F811
+def test_what_goes_missing_meanwhile_stops_the_swap_and_leaves_both_as_they_are(counted, monkeypatch):
     """As by a retention that runs for as long as the reprocess does."""
     monkeypatch.setattr("tidegauge.pipelines.sources.files.formats.Folder.missing", lambda self, spark, counted: "")
     (counted.input / "1.txt").unlink()
@@ -54,19 +37,7 @@ def test_what_goes_missing_meanwhile_stops_the_swap_and_leaves_both_as_they_are(
 
 
 @pytest.mark.spark
-def test_one_that_was_refused_can_be_aborted(counted, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("tidegauge.pipelines.sources.files.formats.Folder.missing", lambda self, spark, counted: "")
-    (counted.input / "1.txt").unlink()
-    with pytest.raises(ShorterInputError):
-        reprocess(counted, words(counted.input, LETTERS)).run()
-
-    abort("word_count", counted.dsn, counted.checkpoint)
-
-    assert (counted.values("words"), shadows(counted)) == (OLD, [])
-
-
-@pytest.mark.spark
-def test_a_file_that_only_the_driver_has_counted_meanwhile_is_not_missing(counted):  # noqa: F811
+def test_a_file_that_only_the_driver_has_counted_meanwhile_is_not_missing(counted):
     def count_another(batch):
         if batch.txid % 10 == 2:
             counted.land("3.txt", "cow")
