@@ -11,6 +11,7 @@ from tidegauge.pipelines.declare.functions import StateUpdater
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import PartitionPersist, Stream
 from tidegauge.pipelines.declare.windows import sliding
+from tidegauge.pipelines.jobs.word_count import word_count
 from tidegauge.pipelines.sources.files.formats import JsonFiles
 from tidegauge.pipelines.spark.session import data_type, sql_of_type
 from tidegauge.state_backends import Count, Max, StateSpec, Sum
@@ -183,3 +184,19 @@ def test_groups_and_an_updater_share_a_query(workspace):
     assert {name: row["n"] for name, row in workspace.values("grouped").items()} == dict.fromkeys(
         ("n0", "n1", "n2"), 300
     )
+
+
+def test_a_state_is_written_by_no_more_tasks_than_may_have_a_connection(workspace, monkeypatch):
+    """Though its groups come in more partitions, and the batch is not taken for a small one."""
+    monkeypatch.setenv("TIDEGAUGE_MAX_WRITERS", "3")
+    workspace.land("1.txt", " ".join(f"word{number}" for number in range(500)))
+    partitions = workspace.spark.conf.get("spark.sql.shuffle.partitions")
+    workspace.spark.conf.set("spark.sql.shuffle.partitions", 16)
+
+    try:
+        workspace.run(word_count(workspace.input))
+    finally:
+        workspace.spark.conf.set("spark.sql.shuffle.partitions", partitions)
+
+    assert workspace.rows("SELECT tasks -> 'words' -> 'tasks' FROM tidegauge.batch") == [(3,)]
+    assert workspace.rows("SELECT count(*), sum(count) FROM tidegauge_live.words") == [(500, 500)]

@@ -82,11 +82,6 @@ def waiting(conn: psycopg.Connection, state: str) -> int:
     return sum(waits for waits, _ in _connected(conn, state))
 
 
-def connected(conn: psycopg.Connection, state: str) -> int:
-    """Return how many tasks are connected to write a state. Cheap enough for polling."""
-    return len(_connected(conn, state))
-
-
 def _connected(conn: psycopg.Connection, state: str) -> list[tuple[bool, int]]:
     """Return for each task whether it waits for a lock, and its client port; only tasks' connections name a batch."""
     return conn.execute(

@@ -1,13 +1,8 @@
-"""The number of tasks that hold a connection to the database at once is limited."""
+"""How many tasks may connect to the database at once. That no more do so: tests/pipelines/batch/test_sink_plan.py."""
 
-import time
-
-import psycopg
 import pytest
 from psycopg import sql
 
-from tests.pipelines.cluster.driver_process import connected, locked, waiting
-from tests.pipelines.cluster.spark_cluster import wait_for
 from tidegauge.pipelines.connections import MOST_WRITERS, Writers, divide_writers, rounds, writer_limit
 from tidegauge.pipelines.errors import RuntimeSetupError
 
@@ -62,30 +57,3 @@ def test_an_invalid_number_of_writers_is_refused_with_a_remedy(conn, given):
         writer_limit(conn, {"TIDEGAUGE_MAX_WRITERS": given})
 
     assert str(refused.value) == f"TIDEGAUGE_MAX_WRITERS: {given!r} is not a number of writers; set it to 1 or more"
-
-
-@pytest.mark.spark
-def test_never_more_tasks_write_at_once_than_the_limit_allows(conn, drivers, registered, database_url):
-    """64 tasks on six slots, of which all six write at once where the limit is higher."""
-    limit = 4
-    (registered / "input" / "1.txt").write_text(" ".join(f"word{number}" for number in range(5_000)))
-    with locked(database_url, "words") as blocker:
-        driver = drivers(SPARK_MASTER="local[6]", SPARK_SHUFFLE_PARTITIONS="64", TIDEGAUGE_MAX_WRITERS=str(limit))
-        wait_for(f"{limit} tasks that write", lambda: driver.check() and waiting(conn, "words") >= limit)
-        seen = watch(conn, until=time.monotonic() + 3)
-        blocker.rollback()
-        seen |= watch(conn, lambda: not driver.is_running())
-    driver.finish()
-
-    assert max(seen) == limit
-    assert conn.execute("SELECT count(*), sum(count) FROM tidegauge_live.words").fetchone() == (5_000, 5_000)
-
-
-def watch(conn: psycopg.Connection, done=lambda: False, until: float | None = None) -> set[int]:
-    """Return the numbers of connected tasks that were seen."""
-    deadline = until or time.monotonic() + 180
-    seen = set()
-    while time.monotonic() < deadline and not done():
-        seen.add(connected(conn, "words"))
-        time.sleep(0.005)
-    return seen
