@@ -37,11 +37,12 @@ def test_input_that_came_during_a_batch_is_pending_after_it_since_it_came(worksp
 
 
 def test_a_batch_keeps_the_age_of_its_newest_event(workspace):
-    events = Stream.read(JsonFiles(workspace.input, schema="page string, at timestamp"))
+    events = Stream.read(JsonFiles(workspace.input, schema="page string, at timestamp", files_per_batch=1))
     visits = events.with_watermark("at", "1 hour").group_by("page").persistent_aggregate(VISITS)
     for n, at in enumerate(("10:00", "12:00", "11:00")):
         workspace.land(f"{n}.jsonl", {"page": "/", "at": f"2024-01-01T{at}:00Z"})
-        workspace.run(Pipeline("visits", [visits]))
+
+    workspace.run(Pipeline("visits", [visits]))
 
     ages = workspace.rows(
         "SELECT committed_at - (metrics ->> 'event_age_seconds')::float8 * interval '1 s' = at::timestamptz "
