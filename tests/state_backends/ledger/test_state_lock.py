@@ -17,10 +17,13 @@ from tidegauge.state_backends.ledger.state_lock import WORKS, check_owner, state
 BESIDE = {("reprocess", work) for work in WORKS if work not in ("migration", "reprocess", "retirement")}
 
 
-def abandon(session, state, work):
-    """Return the token of a work whose session ends while it holds its locks."""
+def abandon(conn, session, state, work):
+    """Return the token of a work whose session has ended while it held its locks."""
+    pid = session.info.backend_pid
     with state_lock(session, state, work) as taken:
         session.close()
+    # The server releases the locks of a closed session some milliseconds later.
+    wait_until_gone(conn, pid)
     return taken.token
 
 
@@ -137,13 +140,13 @@ class TestOwner:
             check_owner(conn, "views", work.token)
 
     def test_an_owner_whose_session_ended_passes_while_nobody_else_has_taken_the_shadow(self, conn, connect):
-        token = abandon(connect(), "views", "reprocess")
+        token = abandon(conn, connect(), "views", "reprocess")
 
         check_owner(conn, "views", token)
 
     @pytest.mark.parametrize("still_held", [True, False], ids=["held", "released"])
     def test_a_token_is_refused_once_another_work_has_had_the_shadow(self, conn, connect, still_held):
-        former = abandon(connect(), "views", "migration")
+        former = abandon(conn, connect(), "views", "migration")
 
         with state_lock(connect(), "views", "reprocess"):
             if still_held:
@@ -156,7 +159,7 @@ class TestOwner:
     def test_nobody_takes_the_shadow_before_the_swap_of_its_owner_has_ended(self, conn, connect):
         other = connect()
         other.execute("SET lock_timeout = '100ms'")
-        token = abandon(connect(), "views", "migration")
+        token = abandon(conn, connect(), "views", "migration")
 
         with conn.transaction():
             check_owner(conn, "views", token)
