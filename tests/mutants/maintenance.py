@@ -226,4 +226,11 @@ MUTANTS = [
         "if True:",
         ["tests/webapp/console/dashboard/test_tiles.py"],
     ),
+    Mutant(
+        "maintenance/a-sender-of-messages-keeps-its-lock",
+        "webapp/notify/webhooks/outbox.py",
+        "conn.execute(UNLOCK)",
+        "pass",
+        ["tests/webapp/notify/webhooks/test_outbox.py"],
+    ),
 ]

@@ -42,6 +42,7 @@ TURN_SECONDS = 30.0
 
 SENDER = "webhooks"
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended('tidegauge webhooks', 0))"
+UNLOCK = "SELECT pg_advisory_unlock(hashtextextended('tidegauge webhooks', 0))"
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,13 @@ def send_due() -> int:
     with readers.own_connection("sending webhooks") as conn:
         # A lock of the session, because it ends with the connection, so that a killed worker does not keep it.
         row: Any = conn.execute(LOCK).fetchone()
-        return _send_due() if row[0] else 0
+        if not row[0]:
+            return 0
+        try:
+            return _send_due()
+        finally:
+            # Because the server ends a closed session some milliseconds later, and until then nobody else could send.
+            conn.execute(UNLOCK)
 
 
 def _send_due() -> int:

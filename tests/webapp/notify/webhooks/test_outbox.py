@@ -1,6 +1,7 @@
 """Messages are sent at least once, again and again until they are dead, each webhook for itself."""
 
 from collections import Counter
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from tidegauge.webapp.accounts.audit.models import AuditEntry
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.notify.webhooks import outbox, services, upkeep
 from tidegauge.webapp.notify.webhooks.models import Delivery, Webhook
-from tidegauge.webapp.notify.webhooks.outbox import LOCK, MOST_ATTEMPTS, Message, send_due
+from tidegauge.webapp.notify.webhooks.outbox import LOCK, MOST_ATTEMPTS, UNLOCK, Message, send_due
 
 
 def messages(webhook, count=1):
@@ -167,8 +168,18 @@ def test_a_second_sender_sends_nothing_meanwhile(webhook, receiving):
     with readers.own_connection() as other:
         other.execute(LOCK)
         assert send_due() == 0
+        other.execute(UNLOCK)
 
     assert send_due() == 1
+
+
+def test_another_sender_may_begin_before_the_server_has_ended_the_session_of_the_one_before(webhook, monkeypatch):
+    with readers.own_connection() as kept, readers.own_connection() as other:
+        monkeypatch.setattr(readers, "own_connection", lambda work: nullcontext(kept))
+
+        send_due()
+
+        assert other.execute(LOCK).fetchone() == other.execute(UNLOCK).fetchone() == (True,)
 
 
 def test_an_attempt_that_was_not_recorded_is_made_again_with_the_same_id(webhook, receiving, monkeypatch):
