@@ -35,6 +35,9 @@ DO $$ DECLARE relation text; BEGIN
 END $$;
 """
 
+# What `module_database` restores, too.
+BASELINE = pytest.StashKey["Baseline"]()
+
 # A test may have left a transaction open; the statement then fails here instead of waiting without end.
 PATIENCE = "SET LOCAL lock_timeout = '20s';"
 
@@ -67,11 +70,11 @@ class Baseline:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker) -> Iterator[None]:
+def django_db_setup(django_db_setup: None, django_db_blocker, pytestconfig: pytest.Config) -> Iterator[None]:
     """Tests that commit are followed by Baseline.restore instead of a flush; and the database is copied once."""
     with django_db_blocker.unblock():
         connection.ensure_connection()
-        baseline = Baseline(connection.connection)
+        baseline = pytestconfig.stash[BASELINE] = Baseline(connection.connection)
 
     def restore(test_case: TransactionTestCase) -> None:
         connection.ensure_connection()
@@ -81,6 +84,18 @@ def django_db_setup(django_db_setup: None, django_db_blocker) -> Iterator[None]:
         patch.setattr(TransactionTestCase, "_fixture_teardown", restore)
         with django_db_blocker.block():
             yield
+
+
+@pytest.fixture(scope="module")
+def module_database(django_db_setup: None, django_db_blocker, pytestconfig: pytest.Config) -> Iterator[None]:
+    """The database for tests that only read what a fixture of their module commits; restored after the last of them.
+
+    They have no fixture of a database themselves, so pytest-django runs them after all that commit on their own.
+    """
+    with django_db_blocker.unblock():
+        yield
+        connection.ensure_connection()
+        pytestconfig.stash[BASELINE].restore(connection.connection)
 
 
 @contextmanager

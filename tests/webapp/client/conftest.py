@@ -46,3 +46,18 @@ def connect(request, api_key) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def client(web, flights, connect) -> Any:
     return connect(web.url)
+
+
+@pytest.fixture(scope="module")
+def read_key(module_database: None) -> Iterator[str]:
+    """An API key, and committed flights that no test of the module changes."""
+    with committed_flights():
+        yield create_api_key("program", ["read"], rate=0)[1]
+
+
+@pytest.fixture(params=BOTH, ids=["sync", "async"])
+def reading(request, web: Server, read_key: str) -> Iterator[Any]:
+    """A client for a test that only reads."""
+    client = request.param(web.url, read_key)
+    yield client
+    client.close()

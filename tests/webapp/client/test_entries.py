@@ -27,8 +27,8 @@ def flights_of(entries):
     return [entry.value["flights"] for entry in entries]
 
 
-def test_entries_are_followed_over_pages(client):
-    entries = list(client.state("flights_by_carrier").entries(page_size=7))
+def test_entries_are_followed_over_pages(reading):
+    entries = list(reading.state("flights_by_carrier").entries(page_size=7))
 
     assert [entry.key for entry in entries] == sorted(entry.key for entry in entries)
     assert len(entries) == 60
@@ -37,23 +37,23 @@ def test_entries_are_followed_over_pages(client):
     assert entries[0].updated_at.tzinfo is not None
 
 
-def test_a_page_names_its_batch(client):
-    [first, second] = client.state("flights_by_carrier").pages(prefix="JFK", page_size=20, at_txid="committed")
+def test_a_page_names_its_batch(reading):
+    [first, second] = reading.state("flights_by_carrier").pages(prefix="JFK", page_size=20, at_txid="committed")
 
     assert (len(first), len(second), first.txid, second.txid) == (20, 10, 2, 2)
     assert second.next is None
     assert first.epoch == second.epoch
 
 
-def test_the_top_keys_come_first(client):
-    top = client.state("flights_by_carrier").entries(order_by="-flights", measures=["flights"], limit=3)
+def test_the_top_keys_come_first(reading):
+    top = reading.state("flights_by_carrier").entries(order_by="-flights", measures=["flights"], limit=3)
 
     assert flights_of(top) == [1100, 100, 99]
 
 
-def test_a_limit_may_be_more_than_a_page(client):
-    assert len(list(client.state("flights_by_carrier").entries(limit=45, page_size=20))) == 45
-    assert list(client.state("flights_by_carrier").entries(limit=0)) == []
+def test_a_limit_may_be_more_than_a_page(reading):
+    assert len(list(reading.state("flights_by_carrier").entries(limit=45, page_size=20))) == 45
+    assert list(reading.state("flights_by_carrier").entries(limit=0)) == []
 
 
 @pytest.mark.parametrize(
@@ -68,19 +68,19 @@ def test_a_limit_may_be_more_than_a_page(client):
         ({"at_txid": 1}, 60),
     ],
 )
-def test_a_range_of_entries(client, range, count):
-    assert len(list(client.state("flights_by_carrier").entries(**range))) == count
+def test_a_range_of_entries(reading, range, count):
+    assert len(list(reading.state("flights_by_carrier").entries(**range))) == count
 
 
 @pytest.mark.parametrize("where", ["flights>=99", ["flights>=99"], ["flights>98", "flights<2000"]])
-def test_entries_are_filtered_by_values(client, where):
-    found = client.state("flights_by_carrier").entries(where=where, page_size=3)
+def test_entries_are_filtered_by_values(reading, where):
+    found = reading.state("flights_by_carrier").entries(where=where, page_size=3)
 
     assert sorted(flights_of(found)) == [99, 99, 100, 1100]
 
 
-def test_a_bound_is_a_value_of_its_column(client):
-    [entry] = client.state("flights_by_hour").entries(prefix=FIRST_HOUR, limit=1)
+def test_a_bound_is_a_value_of_its_column(reading):
+    [entry] = reading.state("flights_by_hour").entries(prefix=FIRST_HOUR, limit=1)
 
     assert entry.key == (FIRST_HOUR, "EWR")
 
@@ -97,30 +97,30 @@ def test_pages_whose_batch_is_gone_are_an_error(web, connect):
             list(pages)
 
 
-def test_a_history_has_the_newest_version_first(client):
-    history = client.state("flights_by_carrier").history(("EWR", "C00"))
+def test_a_history_has_the_newest_version_first(reading):
+    history = reading.state("flights_by_carrier").history(("EWR", "C00"))
 
     assert [(version.txid, version.status, version.value["flights"]) for version in history] == [
         (2, "found", 1100),
         (1, "found", 100),
     ]
     assert (history.key, history.complete, history.txid) == (("EWR", "C00"), True, 2)
-    state = client.state("flights_by_carrier")
+    state = reading.state("flights_by_carrier")
     newest = state.history(("EWR", "C00"), limit=1)
     assert [version.txid for version in state.history(("EWR", "C00"), cursor=newest.next)] == [1]
 
 
-def test_states_pipelines_and_batches_are_listed(client):
-    assert {state["name"] for state in client.states()} == {"flights_by_carrier", "flights_by_hour", "totals"}
-    assert client.state("totals").info()["measures"]["flights"]["type"] == "bigint"
-    assert [pipeline["name"] for pipeline in client.pipelines()] == ["flights"]
-    assert client.pipeline("flights")["committed_txid"] == 2
-    assert [batch["txid"] for batch in client.batches("flights")] == [2, 1]
+def test_states_pipelines_and_batches_are_listed(reading):
+    assert {state["name"] for state in reading.states()} == {"flights_by_carrier", "flights_by_hour", "totals"}
+    assert reading.state("totals").info()["measures"]["flights"]["type"] == "bigint"
+    assert [pipeline["name"] for pipeline in reading.pipelines()] == ["flights"]
+    assert reading.pipeline("flights")["committed_txid"] == 2
+    assert [batch["txid"] for batch in reading.batches("flights")] == [2, 1]
 
 
-def test_a_parameter_that_is_wrong_is_an_error(client):
+def test_a_parameter_that_is_wrong_is_an_error(reading):
     with pytest.raises(RequestError, match="measure"):
-        next(client.state("flights_by_carrier").entries(order_by="nothing"))
+        next(reading.state("flights_by_carrier").entries(order_by="nothing"))
 
 
 @pytest.mark.parametrize(("key", "error"), [("tmk_wrong", AuthenticationError), ("", AuthenticationError)])

@@ -42,8 +42,8 @@ def large(flights):
     )
 
 
-def test_entries_are_record_batches_of_one_batch(client):
-    with client.state("flights_by_carrier").export(prefix="JFK", measures=["flights"]) as export:
+def test_entries_are_record_batches_of_one_batch(reading):
+    with reading.state("flights_by_carrier").export(prefix="JFK", measures=["flights"]) as export:
         table = export.reader().read_all()
 
     assert (table.num_rows, table.column_names, export.txid) == (30, ["origin", "carrier", "flights"], 2)
@@ -51,16 +51,16 @@ def test_entries_are_record_batches_of_one_batch(client):
     assert export.epoch
 
 
-def test_entries_become_a_frame_of_pandas(client):
-    with client.state("flights_by_hour").export(at_txid=1) as export:
+def test_entries_become_a_frame_of_pandas(reading):
+    with reading.state("flights_by_hour").export(at_txid=1) as export:
         frame = export.to_pandas()
 
     assert list(frame["hour"]) == [FIRST_HOUR, FIRST_HOUR]
     assert export.txid == 1
 
 
-def test_entries_become_a_frame_of_polars(client):
-    with client.state("flights_by_carrier").export(start=("JFK", "C10"), limit=5) as export:
+def test_entries_become_a_frame_of_polars(reading):
+    with reading.state("flights_by_carrier").export(start=("JFK", "C10"), limit=5) as export:
         frame = export.to_polars()
 
     assert frame["carrier"].to_list() == ["C10", "C11", "C12", "C13", "C14"]
@@ -68,22 +68,22 @@ def test_entries_become_a_frame_of_polars(client):
 
 
 @pytest.mark.parametrize(("package", "call"), [("pyarrow", "reader"), ("pandas", "to_pandas"), ("polars", "to_polars")])
-def test_a_package_that_is_missing_is_named(client, monkeypatch, package, call):
+def test_a_package_that_is_missing_is_named(reading, monkeypatch, package, call):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, f"{package}.ipc", None)
 
     with (
-        client.state("totals").export() as export,
+        reading.state("totals").export() as export,
         pytest.raises(MissingFormatError, match=rf"{call}\(\) needs .*{package}"),
     ):
         getattr(export, call)()
 
 
 @pytest.mark.parametrize(("format", "start"), [("csv", b"origin,carrier,flights"), ("ndjson", b'{"origin":')])
-def test_entries_are_written_to_a_file(client, tmp_path, format, start):
+def test_entries_are_written_to_a_file(reading, tmp_path, format, start):
     file = tmp_path / f"flights.{format}"
 
-    txid = client.state("flights_by_carrier").export_to(file, format, prefix="JFK", measures=["flights"])
+    txid = reading.state("flights_by_carrier").export_to(file, format, prefix="JFK", measures=["flights"])
 
     assert txid == 2
     assert file.read_bytes().startswith(start)
@@ -116,9 +116,9 @@ def test_an_export_that_does_not_begin_is_begun_again(web, flights, connect):
     assert proxy.cuts == 1
 
 
-def test_an_export_of_an_unknown_state_is_an_error(client):
+def test_an_export_of_an_unknown_state_is_an_error(reading):
     with pytest.raises(NotFoundError):
-        client.state("nothing").export()
+        reading.state("nothing").export()
 
 
 def test_values_keep_every_digit_and_their_type(client, flights):
@@ -138,11 +138,11 @@ def test_values_keep_every_digit_and_their_type(client, flights):
     }  # fmt: skip
 
 
-def test_a_key_that_json_cannot_say_is_refused(client):
+def test_a_key_that_json_cannot_say_is_refused(reading):
     with pytest.raises(ValueError, match="has no time zone"):
-        client.state("flights_by_hour").get((datetime(2013, 1, 1, 10), "JFK"))
+        reading.state("flights_by_hour").get((datetime(2013, 1, 1, 10), "JFK"))
 
 
-def test_a_part_of_a_key_that_is_no_number_is_sent_as_it_is_answered(client):
+def test_a_part_of_a_key_that_is_no_number_is_sent_as_it_is_answered(reading):
     with pytest.raises(RequestError, match="invalid_key: key 0: hour must be timestamptz, got 'NaN'"):
-        client.state("flights_by_hour").get((math.nan, "JFK"))
+        reading.state("flights_by_hour").get((math.nan, "JFK"))

@@ -12,8 +12,8 @@ from tidegauge.state_backends import StateSpec, Sum
 
 
 class TestGroups:
-    def test_entries_are_folded_by_key_columns(self, client):
-        found = client.state("flights_by_carrier").groups(["origin"], order_by="-flights", measures=["flights"])
+    def test_entries_are_folded_by_key_columns(self, reading):
+        found = reading.state("flights_by_carrier").groups(["origin"], order_by="-flights", measures=["flights"])
 
         assert [(group.key, group.keys, group.value) for group in found] == [
             (("EWR",), 30, {"flights": 3_565}),
@@ -22,60 +22,60 @@ class TestGroups:
         assert (found.by, found.complete, found.txid, len(found)) == (["origin"], True, 2, 2)
         assert found.table()[0] == {"origin": "EWR", "flights": 3_565}
 
-    def test_one_name_is_a_column(self, client):
-        found = client.state("flights_by_carrier").groups("carrier", limit=3)
+    def test_one_name_is_a_column(self, reading):
+        found = reading.state("flights_by_carrier").groups("carrier", limit=3)
 
         assert [group.key for group in found] == [("C00",), ("C01",), ("C02",)]
         assert not found.complete
 
-    def test_a_range_conditions_and_a_batch_say_which(self, client):
-        state = client.state("flights_by_carrier")
+    def test_a_range_conditions_and_a_batch_say_which(self, reading):
+        state = reading.state("flights_by_carrier")
         found = state.groups(["carrier"], prefix="EWR", where=["flights>98", "carrier!=C00"], at_txid=1)
 
         assert [(group.key, group.value["flights"]) for group in found] == [(("C01",), 99)]
         assert found.txid == 1
 
-    def test_keys_have_the_types_of_their_columns(self, client):
-        [first, *_] = client.state("flights_by_hour").groups(["hour"])
-        [second, *_] = client.with_options(typed=False).state("flights_by_hour").groups(["hour"])
+    def test_keys_have_the_types_of_their_columns(self, reading):
+        [first, *_] = reading.state("flights_by_hour").groups(["hour"])
+        [second, *_] = reading.with_options(typed=False).state("flights_by_hour").groups(["hour"])
 
         assert first.key == (FIRST_HOUR,)
         assert isinstance(second.key[0], str)
 
-    def test_a_refusal_names_the_columns(self, client):
+    def test_a_refusal_names_the_columns(self, reading):
         with pytest.raises(RequestError, match="there are origin, carrier"):
-            client.state("flights_by_carrier").groups(["flights"])
+            reading.state("flights_by_carrier").groups(["flights"])
 
 
 class TestSeries:
-    def test_a_pipeline_over_time(self, client):
-        found = client.series("flights", last=900, points=100)
+    def test_a_pipeline_over_time(self, reading):
+        found = reading.series("flights", last=900, points=100)
 
         assert sum(number or 0 for number in found.series["batches"]) == 2
         assert (found.stop - found.start, found.txid, len(found)) == (timedelta(seconds=900), 2, len(found.times))
         assert [row["time"] for row in found.table()] == found.times
         assert all(found.start <= time <= found.stop for time in found.times)
 
-    def test_a_key_over_time(self, client):
+    def test_a_key_over_time(self, reading):
         start, stop = datetime(2013, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-        found = client.state("flights_by_carrier").series(("EWR", "C00"), measures="flights", start=start, stop=stop)
+        found = reading.state("flights_by_carrier").series(("EWR", "C00"), measures="flights", start=start, stop=stop)
 
         assert found.series["flights"][-1] == 1_100
         assert found.txids[-1] == 2
         assert found.table()[-1]["flights"] == 1_100
 
-    def test_a_key_that_does_not_exist_has_nothing(self, client):
-        found = client.state("flights_by_carrier").series(("EWR", "none"), measures=["flights"])
+    def test_a_key_that_does_not_exist_has_nothing(self, reading):
+        found = reading.state("flights_by_carrier").series(("EWR", "none"), measures=["flights"])
 
         assert [number for number in found.series["flights"] if number is not None] == []
 
-    def test_what_cannot_be_asked_is_an_error(self, client):
+    def test_what_cannot_be_asked_is_an_error(self, reading):
         with pytest.raises(InvalidArgumentError, match="no time zone"):
-            client.series("flights", start=datetime(2013, 1, 1))
+            reading.series("flights", start=datetime(2013, 1, 1))
         with pytest.raises(RequestError, match="from must be before to"):
-            client.series("flights", start="2020-01-01T00:00:00Z", stop="2019-01-01T00:00:00Z")
+            reading.series("flights", start="2020-01-01T00:00:00Z", stop="2019-01-01T00:00:00Z")
         with pytest.raises(NotFoundError, match="nothing"):
-            client.series("nothing")
+            reading.series("nothing")
 
 
 def test_sums_of_decimals_keep_every_digit(flights, client):

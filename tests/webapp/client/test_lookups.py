@@ -21,15 +21,15 @@ from tidegauge.client import (
 ALL_KEYS = [(origin, f"C{n:02}") for origin in ("JFK", "EWR", "LGA") for n in range(30)]
 
 
-def test_the_value_of_a_key_is_a_dict_by_measure(client):
-    state = client.state("flights_by_carrier")
+def test_the_value_of_a_key_is_a_dict_by_measure(reading):
+    state = reading.state("flights_by_carrier")
 
     assert state.get(("JFK", "C01"), measures=["flights"]) == {"flights": 99}
     assert state.get(("JFK", "ZZ")) is None
 
 
-def test_results_come_in_the_order_asked_and_name_their_batch(client):
-    answer = client.state("flights_by_carrier").get_many([("JFK", "ZZ"), ["JFK", "C01"]], measures="flights")
+def test_results_come_in_the_order_asked_and_name_their_batch(reading):
+    answer = reading.state("flights_by_carrier").get_many([("JFK", "ZZ"), ["JFK", "C01"]], measures="flights")
 
     assert list(answer) == [
         Result(("JFK", "ZZ"), "missing", None),
@@ -40,18 +40,18 @@ def test_results_come_in_the_order_asked_and_name_their_batch(client):
     assert answer.found == {("JFK", "C01"): {"flights": 99}}
 
 
-def test_a_state_without_key_columns_has_the_empty_key(client):
-    assert client.state("totals").get(()) == {"flights": 6130}
+def test_a_state_without_key_columns_has_the_empty_key(reading):
+    assert reading.state("totals").get(()) == {"flights": 6130}
 
 
-def test_keys_are_values_of_their_columns(client):
-    answer = client.state("flights_by_hour").get_many([(FIRST_HOUR, "JFK")])
+def test_keys_are_values_of_their_columns(reading):
+    answer = reading.state("flights_by_hour").get_many([(FIRST_HOUR, "JFK")])
 
     assert answer.found == {(datetime(2013, 1, 1, 10, tzinfo=UTC), "JFK"): {"flights": 1}}
 
 
-def test_values_may_be_as_in_json(client):
-    state = client.with_options(typed=False).state("flights_by_hour")
+def test_values_may_be_as_in_json(reading):
+    state = reading.with_options(typed=False).state("flights_by_hour")
 
     assert [result.key for result in state.get_many([(FIRST_HOUR, "JFK")])] == [("2013-01-01T10:00:00+00:00", "JFK")]
 
@@ -66,18 +66,18 @@ def test_more_keys_than_the_server_takes_are_answered_at_one_batch(client, fligh
     assert (len(answer.found), answer.found["EWR", "C00"], answer.txid) == (60, {"flights": 1100}, 2)
 
 
-def test_many_keys_of_several_states_are_answered_at_one_batch(client):
+def test_many_keys_of_several_states_are_answered_at_one_batch(reading):
     lookups = [Lookup("totals", [()]), Lookup("flights_by_carrier", ALL_KEYS, ["flights"])]
 
-    totals, carriers = client.lookup(lookups)
+    totals, carriers = reading.lookup(lookups)
 
     assert totals.found == {(): {"flights": 6130}}
     assert sum(value["flights"] for value in carriers.found.values()) == 6130
     assert totals.txid == carriers.txid == 2
 
 
-def test_several_states_are_answered_in_one_request(client):
-    totals, combined = client.lookup([
+def test_several_states_are_answered_in_one_request(reading):
+    totals, combined = reading.lookup([
         Lookup("totals", [()]),
         Lookup("flights_by_carrier", [("JFK", "C01"), ("EWR", "C01")], combine=True),
     ])  # fmt: skip
@@ -86,14 +86,14 @@ def test_several_states_are_answered_in_one_request(client):
     assert combined.combined.value["flights"] == 198
 
 
-def test_keys_are_folded_into_one_value(client):
-    folded = client.state("flights_by_carrier").combine([("JFK", "C01"), ("EWR", "C01"), ("JFK", "ZZ")])
+def test_keys_are_folded_into_one_value(reading):
+    folded = reading.state("flights_by_carrier").combine([("JFK", "C01"), ("EWR", "C01"), ("JFK", "ZZ")])
 
     assert (folded.keys, folded.missing, folded.value["flights"], folded.value["max_delay"]) == (2, 1, 198, 139.0)
 
 
-def test_an_earlier_batch_is_read(client):
-    state = client.state("flights_by_carrier")
+def test_an_earlier_batch_is_read(reading):
+    state = reading.state("flights_by_carrier")
 
     assert state.get(("EWR", "C00"), measures=["flights"], at_txid=1) == {"flights": 100}
     assert len(state.get_many(ALL_KEYS, at_txid=1).found) == 60
@@ -102,9 +102,9 @@ def test_an_earlier_batch_is_read(client):
     assert {page.txid for page in state.pages(page_size=20, at_time=first.batch_time)} == {1}
 
 
-def test_a_wrong_key_is_an_error_that_has_its_index(client):
+def test_a_wrong_key_is_an_error_that_has_its_index(reading):
     with pytest.raises(RequestError) as caught:
-        client.state("flights_by_carrier").get_many([("JFK", "C01"), ("JFK",)])
+        reading.state("flights_by_carrier").get_many([("JFK", "C01"), ("JFK",)])
 
     assert (caught.value.status, caught.value.problem["index"]) == (400, 1)
     assert "key 1: expected 2 parts (origin, carrier), got 1" in str(caught.value)
@@ -118,9 +118,9 @@ def test_a_wrong_key_is_an_error_that_has_its_index(client):
         ({"min_txid": 3, "wait": 0.05}, NotReachedError, {"min_txid": 3, "txid": 2}),
     ],
 )
-def test_a_batch_that_cannot_be_read_is_an_error_by_name(client, when, error, member):
+def test_a_batch_that_cannot_be_read_is_an_error_by_name(reading, when, error, member):
     with pytest.raises(error) as caught:
-        client.state("flights_by_carrier").get(("JFK", "C01"), **when)
+        reading.state("flights_by_carrier").get(("JFK", "C01"), **when)
 
     assert member.items() <= caught.value.problem.items()
 
@@ -133,9 +133,9 @@ def test_a_batch_that_is_no_longer_kept_is_an_error_by_name(client, flights):
         client.state("totals").get((), at_txid=1)
 
 
-def test_an_unknown_state_is_an_error_by_name(client):
+def test_an_unknown_state_is_an_error_by_name(reading):
     with pytest.raises(NotFoundError, match="'nothing' does not exist"):
-        client.state("nothing").get(("a",))
+        reading.state("nothing").get(("a",))
 
 
 class TestABatchThatIsCommittedDuringALookup:
