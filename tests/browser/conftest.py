@@ -20,7 +20,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.webapp.chromium import CHROMIUM
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY, free_port
 
-STARTS_WITHIN_SECONDS = 120
+# Without a line in any log of its processes, which say what they do. On a busy machine a start takes minutes.
+STUCK_AFTER_SECONDS = 120
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -75,11 +76,17 @@ class Demo:
         return self.process.wait(timeout=90)
 
     def _wait_for(self, condition: Any) -> None:
-        deadline = time.monotonic() + STARTS_WITHIN_SECONDS
+        seen, since = self._progress(), time.monotonic()
         while not condition():
             assert self.process.poll() is None, f"the demo has ended:\n{self.printed()}"
-            assert time.monotonic() < deadline, f"the demo has not started:\n{self.printed()}"
+            if (now := self._progress()) != seen:
+                seen, since = now, time.monotonic()
+            assert time.monotonic() < since + STUCK_AFTER_SECONDS, f"the demo is stuck:\n{self.printed()}"
             time.sleep(0.2)
+
+    def _progress(self) -> list[int]:
+        """Return the sizes of its output and of its processes' logs."""
+        return [log.stat().st_size for log in [self.output, *sorted((self.home / "logs").glob("*"))]]
 
 
 # Not for the session: a demo in the background would slow down all later tests.
