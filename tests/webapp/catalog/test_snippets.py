@@ -9,11 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from tests.webapp.api.saved_queries.published import SHARE, TOP, published
 from tests.webapp.api.states import add_state
+from tests.webapp.committed_flights import committed_flights
 from tests.webapp.flights import BY_CARRIER, TOTALS
 from tests.webapp.web_server import database_url
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
@@ -58,33 +60,55 @@ def server(web_process):
     return Server(web_process.url)
 
 
-@pytest.fixture
-def run(lasting, language, tmp_path):
-    """Runs the program of the language, without a word of it changed; returns what it printed, as CSV for SQL."""
-    _, key = create_api_key("reader of a page", ["read"])
+@pytest.fixture(scope="module")
+def shown(module_database):
+    """A key to read committed flights and two saved queries, which the tests with `run` leave as they are."""
+    with committed_flights() as pipeline:
+        published("top", TOP)
+        published("share", SHARE)
+        yield Runner(pipeline.conn)
 
-    def run(made, *, fails=False):
+
+@pytest.fixture
+def run(shown, language, tmp_path):
+    """Runs the program of the language, without a word of it changed; returns what it printed, as CSV for SQL."""
+    return partial(shown.run, language, tmp_path)
+
+
+@pytest.fixture
+def run_own(lasting, language, tmp_path):
+    """As `run`, for a test that commits more."""
+    return partial(Runner(lasting.conn).run, language, tmp_path)
+
+
+class Runner:
+    """Runs snippets with an API key of its own. conn: for SQL where there is no psql."""
+
+    def __init__(self, conn):
+        self._conn = conn
+        _, self._key = create_api_key("reader of a page", ["read"], rate=0)
+
+    def run(self, language, folder, made, *, fails=False):
         assert list(made) == [each for each in LANGUAGES if each in made]
         if language == "SQL":
-            return in_psql(made["SQL"])
+            return self._in_psql(made["SQL"])
+        paths = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": "/"}
         ran = subprocess.run(
             [*PROGRAMS[language], made[language]],
-            env={"TIDEGAUGE_API_KEY": key, "PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "HOME": "/"},
-            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+            env={"TIDEGAUGE_API_KEY": self._key, **paths},
+            cwd=folder, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert (ran.returncode != 0, ran.stderr != "") == (fails, fails), ran.stderr
         return ran.stdout + ran.stderr
 
-    def in_psql(text):
+    def _in_psql(self, text):
         if shutil.which("psql") is None:
-            rows = lasting.conn.execute(text).fetchall()
+            rows = self._conn.execute(text).fetchall()
             return "\n".join(json.dumps(row, default=str) for row in rows)
         command = ["psql", "-X", "--csv", "--tuples-only", "-v", "ON_ERROR_STOP=1", database_url()]
         ran = subprocess.run(command, input=text + ";\n", capture_output=True, text=True, timeout=60, check=False)
         assert (ran.returncode, ran.stderr) == (0, "")
         return "\n".join(json.dumps(row) for row in csv.reader(io.StringIO(ran.stdout)))
-
-    return run
 
 
 def found(language, printed, name):
@@ -202,9 +226,7 @@ def test_an_export(run, language, server, tmp_path, wanted, first):
 
 
 def test_a_saved_query(run, language, server):
-    name = "top"
-    published(name, TOP)
-    made = snippets.saved_query(server, name, {"origin": "EWR", "least": "99"}, version=1)
+    made = snippets.saved_query(server, "top", {"origin": "EWR", "least": "99"}, version=1)
 
     if language == "SQL":
         assert "SQL" not in made
@@ -214,29 +236,29 @@ def test_a_saved_query(run, language, server):
 
 
 def test_a_saved_query_with_strange_and_repeated_values(run, language, server):
-    published("share", SHARE)
     made = snippets.saved_query(server, "share", {"carrier": ["C01", *(part for key in STRANGE for part in key)]})
 
     if language != "SQL":
         assert "198" in run(made)
 
 
-@pytest.mark.parametrize("key", [*STRANGE, *IN_NO_PATH], ids=ascii)
-def test_strange_keys_are_found(run, lasting, language, server, key):
-    lasting.commit({tuple(key): 7})
-    wanted = Wanted(where=[f"carrier={json.dumps(key[1])}", "flights=7"], limit=3)
+def test_strange_keys_are_found(run_own, lasting, language, server):
+    keys = [*STRANGE, *IN_NO_PATH]
+    lasting.commit({tuple(key): 7 for key in keys})
 
-    assert value(language, run(snippets.one_key(server, BY_CARRIER, key, ["flights"]))) == 7
-    printed = run(snippets.lookup(server, BY_CARRIER, [key], ["flights"]))
-    assert found(language, printed, "results") == {tuple(key): 7}
-    printed = run(snippets.entries(server, BY_CARRIER, wanted))
-    assert found(language, printed, "entries") == {tuple(key): 7}
+    for key in keys:
+        wanted = Wanted(where=[f"carrier={json.dumps(key[1])}", "flights=7"], limit=3)
+        assert value(language, run_own(snippets.one_key(server, BY_CARRIER, key, ["flights"]))) == 7
+        printed = run_own(snippets.lookup(server, BY_CARRIER, [key], ["flights"]))
+        assert found(language, printed, "results") == {tuple(key): 7}
+        printed = run_own(snippets.entries(server, BY_CARRIER, wanted))
+        assert found(language, printed, "entries") == {tuple(key): 7}
 
 
-def test_keys_that_are_numbers_are_found_to_the_last_digit(run, lasting, language, server):
+def test_keys_that_are_numbers_are_found_to_the_last_digit(run_own, lasting, language, server):
     key = [2**53 + 1, 0.1]
     add_state(lasting.conn, LARGE, {tuple(key): {"n": 5}})
-    printed = [run(snippets.lookup(server, LARGE, [key])), run(snippets.one_key(server, LARGE, key))]
+    printed = [run_own(snippets.lookup(server, LARGE, [key])), run_own(snippets.one_key(server, LARGE, key))]
 
     assert all(each.rstrip(']}\n"').endswith("5") for each in printed)
 
