@@ -12,7 +12,9 @@ from itertools import product
 from urllib.parse import quote
 
 import psycopg
+from django.apps import apps
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.http import HttpResponseBase
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.timezone import now
@@ -195,7 +197,8 @@ def _routes(resolver: URLResolver, start: str) -> Iterator[str]:
 
 def _filled(route: str, runs: list[str]) -> Iterator[str]:
     parts = re.split(r"(<[^>]+>|\(\?P<.*?>.*?\))", route)
-    choices = [_choices(part, runs) if part[:1] in ("<", "(") and part else [part] for part in parts]
+    objects = _objects(route)
+    choices = [objects or _choices(part, runs) if part[:1] in ("<", "(") and part else [part] for part in parts]
     for chosen in product(*choices):
         path = quote("".join(chosen), safe="/")
         # With a query only for a state of each side, because the paths are many.
@@ -203,7 +206,19 @@ def _filled(route: str, runs: list[str]) -> Iterator[str]:
         yield from (path + query for query in (QUERIES if is_asked and path.startswith("/api/v1/") else [""]))
 
 
+def _objects(route: str) -> list[str]:
+    """Return what is there of the model of an admin page, and an absent one; nothing if it is another route."""
+    model = re.match(r"/admin/(\w+)/(\w+)/<", route)
+    if model is None:
+        return []
+    return [*map(str, apps.get_model(*model.groups())._default_manager.values_list("pk", flat=True)), "nothing"]
+
+
 def _choices(parameter: str, runs: list[str]) -> list[str]:
+    if "content_type_id" in parameter:
+        return [str(ContentType.objects.get_for_model(model).pk) for model in (SavedView, Board)]
+    if "object_id" in parameter:
+        return [*VIEW_IDS, *BOARD_IDS]
     kind = parameter.strip("<>").partition(":")[0]
     if kind in ("int", "number"):
         return [*runs, "1", "2"]
