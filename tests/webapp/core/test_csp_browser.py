@@ -1,10 +1,9 @@
-"""No page violates its Content-Security-Policy in a browser."""
+"""The Content-Security-Policy in a browser; that no page violates it is in tests/webapp/test_accessibility.py."""
 
 import pytest
 from playwright.sync_api import Page
 
 from tests.webapp.chromium import IN_A_BROWSER
-from tests.webapp.every_page import MISSING, SIGN_IN, every_page
 
 pytestmark = IN_A_BROWSER
 
@@ -23,27 +22,6 @@ def page(live_server, admin_client, chromium) -> Page:
     context.add_cookies([session])
     context.add_init_script(WATCH)
     return context.new_page()
-
-
-def violations_of(page: Page, path: str) -> list[str]:
-    page.goto(path)
-    # The theme renders after the page has loaded, and violations are reported after that.
-    page.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 100))")
-    assert page.evaluate("document.contentType") == "text/html"
-    return [f"{path}: {violation}" for violation in page.evaluate("window.violations")]
-
-
-def test_no_page_violates_its_policy(page, admin_user):
-    with every_page(admin_user) as paths:
-        violations = [violation for path in [*paths, *MISSING] for violation in violations_of(page, path)]
-
-    assert violations == []
-
-
-def test_no_sign_in_page_violates_its_policy(page):
-    page.context.clear_cookies()
-
-    assert [violation for path in SIGN_IN for violation in violations_of(page, path)] == []
 
 
 def test_a_former_address_of_a_call_leads_to_its_page(page):
