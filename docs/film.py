@@ -155,7 +155,8 @@ def record(browser: Browser, home: Path) -> Film:
         film.say("$ tidegauge demo --once    # the rest of the year, and a recount without Spark")
         recount = system.start("recount", "demo", "--once")
         while recount.exit_code() is None:
-            film.watch(2)
+            time.sleep(3)
+            film.take()
         for line in recount.log.read_text().splitlines():
             if "exact" in line.lower() or "events in" in line:
                 film.say(f"  {line}")
