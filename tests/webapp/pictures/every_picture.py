@@ -106,7 +106,7 @@ def _album(name: str, accepted: Path, browser: Browser, config: pytest.Config) -
 
 def test_every_page_looks_as_it_was_accepted(browser, session, admin_user, clock, album):
     with every_page(admin_user) as paths:
-        Driver.objects.update(host="localhost", pid=1000)
+        _run_drivers_elsewhere()
         # Migrations have added tasks before the clock was stopped.
         PeriodicTask.objects.update(date_changed=clock.now)
         _photograph(browser, album, clock.now, [*paths, *MISSING], [session])
@@ -117,7 +117,7 @@ def test_pages_with_much_on_them_and_without_services_look_as_they_were_accepted
     browser, session, admin_user, clock, crowded, settings
 ):
     with crowd(admin_user, clock.now) as paths:
-        Driver.objects.update(host="localhost", pid=1000)
+        _run_drivers_elsewhere()
         PeriodicTask.objects.update(date_changed=clock.now)
         _photograph(browser, crowded, clock.now, paths, [session])
         settings.REDIS_URL = NOBODY
@@ -125,6 +125,13 @@ def test_pages_with_much_on_them_and_without_services_look_as_they_were_accepted
         _photograph(browser, crowded, clock.now, ["/", "/maintenance"], [session], "redis-off")
         with no_database():
             _photograph(browser, crowded, clock.now, ["/", "/login"], [session], "database-off")
+
+
+def _run_drivers_elsewhere() -> None:
+    """Record each driver as one of a machine that is the same for everyone."""
+    for driver in Driver.objects.all():
+        started = driver.started | {"folder": "/srv/shop", "program": ["orders.py"]}
+        Driver.objects.filter(pk=driver.pk).update(host="localhost", pid=1000, started=started)
 
 
 def _photograph(
