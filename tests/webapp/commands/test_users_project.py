@@ -29,25 +29,9 @@ def clicked(conn):
 ORDERED = [("bread", 2, 5), ("milk", 1, 1)]
 
 
-def test_two_run_in_one_process_until_ctrl_c_and_the_commands_of_one_pipeline_know_them(project, conn):
-    words = ["--trigger", "1 second", "--conf", "spark.sql.ui.retainedExecutions=7", "--ui", "0"]
-    process = project.start("run_pipeline", "orders", "acme.clicks:CLICKS", *words, LOG_FORMAT="")
-    said = [process.stderr.readline()]
-    while "Spark's pages are at" not in said[-1] and process.poll() is None:
-        said.append(process.stderr.readline())
-    settings = spark_settings(json.loads(said[-1])["event"].split()[-1])
-    wait_until(process, lambda: committed(conn) == {"orders": 2, "clicks": 1})
-    process.send_signal(signal.SIGINT)
-    out, rest = process.communicate(timeout=120)
+def test_two_run_in_one_process_each_with_its_own_ledger_and_checkpoint_and_all_lines_are_json(project, conn):
+    out, said = project.command("run_pipeline", "orders", "clicks", "--once", LOG_FORMAT="")
 
-    assert (process.returncode, out) == (0, ""), rest
-    assert (settings["spark.sql.ui.retainedExecutions"], settings["spark.scheduler.mode"]) == ("7", "FAIR")
-    assert_each_has_its_own_ledger_and_checkpoint(project, conn)
-    assert_all_are_lines_of_json([*said, *rest.splitlines()])
-    assert_reprocess_rewind_and_audit_know_its_pipelines(project, conn)
-
-
-def assert_each_has_its_own_ledger_and_checkpoint(project, conn):
     assert (ordered(conn), clicked(conn)) == (ORDERED, [("/", 1)])
     assert conn.execute(
         "SELECT name, description, committed_txid FROM tidegauge.pipeline ORDER BY name"
@@ -57,10 +41,8 @@ def assert_each_has_its_own_ledger_and_checkpoint(project, conn):
     ]
     assert {path.name for path in (project.folder / "home" / "checkpoints").iterdir()} == {"orders", "clicks"}
     assert conn.execute("SELECT DISTINCT pid FROM tidegauge.driver").rowcount == 1
-
-
-def assert_all_are_lines_of_json(said):
-    lines = [json.loads(line) for line in said]
+    assert out == ""
+    lines = [json.loads(line) for line in said.splitlines()]
     batches = [(line["pipeline"], line["event"]) for line in lines if "committed (" in line["event"]]
     assert sorted(batches) == [
         ("clicks", "batch 1 committed (attempt 1)"),
@@ -69,21 +51,6 @@ def assert_all_are_lines_of_json(said):
     ]
     assert any(line["logger"].startswith("spark") for line in lines)
     assert [found[1] for line in lines if (found := ENDED.fullmatch(line["event"]))] == ["orders", "clicks"]
-
-
-def assert_reprocess_rewind_and_audit_know_its_pipelines(project, conn):
-    conn.execute("UPDATE tidegauge_state.ordered SET orders = 7 WHERE article = 'bread'")
-
-    _, deviates = project.command("audit", "ordered", "--from", "source", code=1)
-    out, said = project.command("pipelines", "rewind", "orders", "--to", "1")
-    before = ordered(conn)
-    project.command("run_pipeline", "orders", "--reprocess", "--once")
-
-    assert "ordered: 2 keys compared with the source as of batch 2, 1 deviate" in deviates
-    assert "orders: from batch 2 back to batch 1" in out.splitlines()
-    assert before == [("bread", 1, 2), ("milk", 1, 1)]
-    assert "not in the audit log: pipeline.rewind of pipeline orders" in said  # this project has not migrated
-    assert ordered(conn) == ORDERED
 
 
 def test_one_that_fails_leaves_the_other_running_and_the_exit_code_tells(project, conn):
@@ -105,6 +72,39 @@ def test_with_fail_fast_it_stops_the_other(project, conn):
 
     assert "pipeline clicks has ended, the others are stopped: " in said
     assert ENDED.findall(said) == ["orders"]
+
+
+def test_ctrl_c_stops_all_after_their_batches_and_spark_shows_its_pages_meanwhile(project, conn):
+    words = ["--trigger", "1 second", "--conf", "spark.sql.ui.retainedExecutions=7", "--ui", "0"]
+    process = project.start("run_pipeline", "orders", "acme.clicks:CLICKS", *words)
+    said = [process.stderr.readline() for _ in range(1)]
+    while "Spark's pages are at" not in said[-1] and process.poll() is None:
+        said.append(process.stderr.readline())
+    settings = spark_settings(re.search(r"http://\S+", said[-1])[0])
+    wait_until(process, lambda: committed(conn) == {"orders": 2, "clicks": 1})
+
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=120)
+
+    assert process.returncode == 0, rest
+    assert ENDED.findall(rest) == ["orders", "clicks"]
+    assert (settings["spark.sql.ui.retainedExecutions"], settings["spark.scheduler.mode"]) == ("7", "FAIR")
+
+
+def test_reprocess_rewind_and_audit_know_its_pipelines(project, conn):
+    project.command("run_pipeline", "orders", "--once")
+    conn.execute("UPDATE tidegauge_state.ordered SET orders = 7 WHERE article = 'bread'")
+
+    _, deviates = project.command("audit", "ordered", "--from", "source", code=1)
+    out, said = project.command("pipelines", "rewind", "orders", "--to", "1")
+    before = ordered(conn)
+    project.command("run_pipeline", "orders", "--reprocess", "--once")
+
+    assert "ordered: 2 keys compared with the source as of batch 2, 1 deviate" in deviates
+    assert "orders: from batch 2 back to batch 1" in out.splitlines()
+    assert before == [("bread", 1, 2), ("milk", 1, 1)]
+    assert "not in the audit log: pipeline.rewind of pipeline orders" in said  # this project has not migrated
+    assert ordered(conn) == ORDERED
 
 
 def test_the_demo_runs_its_pipelines_and_the_api_knows_them(project, conn):
