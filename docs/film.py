@@ -15,14 +15,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from docs.screenshots import CHROMIUM, IMAGES, settle, sign_in
 from tidegauge.pipelines.demo import lay_out
@@ -196,7 +195,7 @@ def kill_in_a_batch(conn: psycopg.Connection, pid: int) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def until(is_true: Any, seconds: float, every: float = 0.2) -> None:
+def until(is_true: Callable[[], bool], seconds: float, every: float = 0.2) -> None:
     deadline = time.monotonic() + seconds
     while not is_true():
         if time.monotonic() > deadline:
@@ -208,7 +207,7 @@ def _answers(browser: Browser, url: str) -> bool:
     page = browser.new_page()
     try:
         return page.request.get(f"{url}/healthz").ok
-    except Exception:  # Playwright's error of a connection that is refused
+    except Error:  # while nobody listens there
         return False
     finally:
         page.close()

@@ -17,7 +17,6 @@ ASKED_FOR = (
     "PythonUtils",
     "SimplePythonFunction",
     "functions",
-    "org.apache.spark.sql.Observation",
     "org.apache.spark.sql.api.python.PythonSQLUtils",
     "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin",
     "org.apache.spark.sql.classic.SparkSession",

@@ -27,7 +27,8 @@ Result = TypeVar("Result")
 class LoopConnection(psycopg.AsyncConnection[Any]):
     """use_until: on the monotonic clock. only_cursor: of all statements, because a new one for each takes time.
 
-    The loop watches the socket from one statement to the next. psycopg has it watched anew for each, with a timer.
+    The event loop keeps watching the socket between statements, because psycopg registers the socket and a timer again
+    for each statement.
     """
 
     use_until = 0.0

@@ -63,10 +63,7 @@ class Strip:
 def strip(request: HttpRequest) -> Strip:
     """Return the strip for a signed-in user; computed once per request."""
     found: Strip | None = getattr(request, "_strip", None)
-    if found is None:
-        found = _strip(request, of_request(request).of_pipelines(pipeline_statuses()))
-        request._strip = found  # type: ignore[attr-defined]
-    return found
+    return keep(request, of_request(request).of_pipelines(pipeline_statuses())) if found is None else found
 
 
 def keep(request: HttpRequest, pipelines: Iterable[PipelineStatus]) -> Strip:
@@ -82,13 +79,13 @@ def _strip(request: HttpRequest, pipelines: list[PipelineStatus]) -> Strip:
     # Who takes care is not for a restricted reader.
     taken = acknowledgements(troubled) if troubled and is_whole else {}
     by_verdict: dict[str, list[PipelineStatus]] = defaultdict(list)
-    for pipeline in troubled:
-        if pipeline.name not in taken:
-            by_verdict[verdict(pipeline).name].append(pipeline)
+    left = [pipeline for pipeline in troubled if pipeline.name not in taken]
+    for pipeline in left:
+        by_verdict[verdict(pipeline).name].append(pipeline)
     marks = [_mark(name, by_verdict[name]) for name in WORST_FIRST if name in by_verdict]
     if is_whole and silent_since():
         marks.append(_schedule())
-    needs = tuple(sorted(pipeline.name for pipeline in troubled if pipeline.name not in taken))
+    needs = tuple(sorted(pipeline.name for pipeline in left))
     return Strip(tuple(marks), len(pipelines), needs, _acknowledged(sorted(taken)))
 
 
