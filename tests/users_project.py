@@ -47,6 +47,8 @@ clicks = Stream.read(JsonFiles("landing/clicks", schema="page string NOT NULL"))
 CLICKS = Pipeline("clicks", [clicks.group_by("page").persistent_aggregate(CLICKED)], "Clicks per page.")
 """
 
+WRITTEN = 1_750_000_000  # seconds since 1970: when the first file was written
+
 
 class Project:
     """The project in a folder, with input for both pipelines. dsn: the database that its commands use."""
@@ -64,8 +66,10 @@ class Project:
             "home/input/orders/2.txt": "bread 3\n",
             "landing/clicks/1.json": '{"page": "/"}\n',
         }
-        for name, text in files.items():
+        for second, (name, text) in enumerate(files.items()):
             self.write(name, text)
+            # A second apart, because Spark reads files by age, and those of one tick in any order.
+            os.utime(folder / name, (WRITTEN + second, WRITTEN + second))
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from tidegauge.pipelines.checkpoint.files import CheckpointPath
 from tidegauge.pipelines.checkpoint.folder import checkpoint_id, plan_without_input
@@ -86,11 +87,11 @@ class DriverSession:
 
     def __enter__(self) -> "DriverSession":
         self.conn = connect(self.dsn, self.name)
+        self.ledger = BatchLedger(self.conn, self.name, self._clock)
         try:
             # Separate, because the ledger's connection belongs to the thread that runs the batches.
             self._reports = connect(self.dsn, f"{self.name} reports")
             Catalog(self.conn).install()
-            self.ledger = BatchLedger(self.conn, self.name, self._clock)
             self._take_over()
             acquired(self.name)
             self._index_timers()
@@ -103,6 +104,11 @@ class DriverSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Because the server ends a closed session some milliseconds later, and until then no driver could start.
+        # Not after an error, because a server that is out of reach would be waited for.
+        if kind is None and self.ledger.fence is not None and self._is_idle():
+            with suppress(psycopg.Error):
+                self.ledger.release()
         self.conn.close()
         if self._membership is not None:
             # Suppressed, because if the database has failed, the missing heartbeat says the same.
@@ -237,3 +243,6 @@ class DriverSession:
             membership = Membership(self._reports, "driver", self.name)
             membership.join()
             self._membership = membership
+
+    def _is_idle(self) -> bool:
+        return self.conn.info.transaction_status == TransactionStatus.IDLE
