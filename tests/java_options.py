@@ -20,8 +20,12 @@ def set_java_options() -> None:
     os.environ.setdefault("JAVA_TOOL_OPTIONS", options)
     # Spark's start script passes these to the driver's Java alone. With room for new objects it collects garbage some
     # hundred times less in the session of all tests; to another class path the file is of no use.
-    archive = f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.is_file() else ""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Xms1g -Xmn512m{archive}")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(["-Xms1g", "-Xmn512m", *archived()]))
+
+
+def archived() -> list[str]:
+    """Return the option with which a Java of Spark's uses the file; none if there is no file."""
+    return [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.is_file() else []
 
 
 def for_another_environment() -> dict[str, str]:

@@ -11,10 +11,12 @@ from pathlib import Path
 import psutil
 import psycopg
 
+from tests.java_options import archived
 from tests.pipelines.cluster.spark_cluster import EXECUTOR, end_with_parent
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 
-SUBMIT = "--conf spark.executor.memory=512m pyspark-shell"
+EXECUTORS = ["spark.executor.memory=512m", *(f"spark.executor.extraJavaOptions={option}" for option in archived())]
+SUBMIT = " ".join([*(f"--conf {setting}" for setting in EXECUTORS), "pyspark-shell"])
 
 
 def run_word_count(folder: Path) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pyspark
 
+from tests.java_options import archived
 from tidegauge.pipelines.embedded.java import java_home
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -54,6 +55,7 @@ class Daemon:
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_LOCAL_DIRS": str(folder),
                     "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_DAEMON_JAVA_OPTS": " ".join(archived()),
                 },
                 stdout=log,
                 stderr=subprocess.STDOUT,

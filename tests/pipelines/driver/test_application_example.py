@@ -27,6 +27,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "3",
 }
 
+OF_OTHERS = ("PATH", "HOME", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
+
 
 class ShopApplication:
     """The page's first program in a folder of its own, under settings that are not Tidegauge's."""
@@ -34,11 +36,11 @@ class ShopApplication:
     def __init__(self, folder, dsn):
         self._folder = folder
         (folder / "orders").mkdir()
-        (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in SETTINGS.items()))
+        settings = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
         self._environ = {
-            **{name: os.environ[name] for name in ("PATH", "HOME", "JAVA_TOOL_OPTIONS") if name in os.environ},
+            **{name: os.environ[name] for name in OF_OTHERS if name in os.environ},
             "DATABASE_URL": dsn, "PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": sys.executable,
-            "JAVA_HOME": java_home(), "SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1",
+            "JAVA_HOME": java_home(), "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell", "SPARK_LOCAL_IP": "127.0.0.1",
         }  # fmt: skip
 
     def land(self, name, *orders):
