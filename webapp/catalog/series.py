@@ -118,16 +118,11 @@ def _each(figure: str) -> str:
 
 
 PENDING = "(b.metrics -> 'pending' ->> 'count')::float8"
-# How many more rows wait than after the batch before. A file counts as many rows as those of the batch did on average.
-# Null if the ledger went back in between, because the rows counted again have not arrived again.
-MORE_WAITING = f"""
-CASE WHEN lag(b.epoch) OVER (ORDER BY b.txid) <> b.epoch THEN NULL
-     WHEN {PENDING} = lag({PENDING}) OVER (ORDER BY b.txid) THEN 0
-     ELSE ({PENDING} - lag({PENDING}) OVER (ORDER BY b.txid)) * CASE
-         WHEN b.metrics -> 'pending' ->> 'unit' = ANY(%(row_units)s) THEN 1
-         WHEN b.metrics -> 'pending' ->> 'unit' = 'files' AND b.input -> 1 IS NULL
-         THEN b.rows_in / nullif((b.input -> 0 ->> 'count')::float8, 0) END
-END AS more_waiting"""
+# How many rows one unit of pending input is. A file counts as many as those of the batch had on average.
+ROWS_OF_A_UNIT = """
+CASE WHEN b.metrics -> 'pending' ->> 'unit' = ANY(%(row_units)s) THEN 1
+     WHEN b.metrics -> 'pending' ->> 'unit' = 'files' AND b.input -> 1 IS NULL
+     THEN b.rows_in / nullif((b.input -> 0 ->> 'count')::float8, 0) END"""
 
 # The ends of a range are found by binary search, because times of commits rise with txids.
 SERIES = f"""
@@ -146,7 +141,9 @@ WITH RECURSIVE ledger AS (
     FROM range r
 ), batch AS (
     SELECT b.committed_at, b.attempt, b.metrics, {_each("rows_in")}, {_each("dead_letters")}, {_each("late")},
-           {_each("dropped")}, {MORE_WAITING},
+           {_each("dropped")},
+           {PENDING} - lag({PENDING}) OVER (ORDER BY b.txid) AS more_units, {ROWS_OF_A_UNIT} AS rows_of_a_unit,
+           b.epoch <> lag(b.epoch) OVER (ORDER BY b.txid) AS went_back,
            CASE WHEN s.stride = 1 THEN 1 ELSE b.txid - lag(b.txid) OVER (ORDER BY b.txid) END AS batches,
            extract(epoch FROM b.committed_at - b.started_at)::float8 AS seconds,
            extract(epoch FROM b.committed_at - coalesce(
@@ -159,15 +156,20 @@ WITH RECURSIVE ledger AS (
 ), point AS (
     SELECT extract(epoch FROM max(b.committed_at))::float8 AS at, sum(b.batches)::bigint AS batches,
            sum(b.rows_in)::bigint AS rows, (sum(b.rows_in) / nullif(sum(b.passed), 0))::float8 AS rows_per_second,
-           (greatest(0, sum(b.rows_in + b.more_waiting))
-               / nullif(sum(b.passed) FILTER (WHERE b.more_waiting IS NOT NULL), 0))::float8 AS arrived_per_second,
+           (greatest(0, sum(b.rows_in + w.more))
+               / nullif(sum(b.passed) FILTER (WHERE w.more IS NOT NULL), 0))::float8 AS arrived_per_second,
            avg(b.seconds) AS seconds, max(b.seconds) AS longest_seconds, max(b.freshness) AS freshness_seconds,
            max(m.lag_seconds) AS lag_seconds, max((m.pending ->> 'count')::float8) AS pending,
            max(m.event_age_seconds) AS event_age_seconds,
            sum(b.dead_letters)::bigint AS dead_letters, sum(b.late)::bigint AS late, sum(b.dropped)::bigint AS dropped,
            count(*) FILTER (WHERE b.attempt > 1) AS replays,
            {", ".join(f'avg(d."{part}") / 1000 AS "{part}"' for part in PHASES)}
-    FROM batch b,
+    -- How many more rows wait than after the batch before. Unknown if the ledger went back in between, because the rows
+    -- counted again have not arrived again.
+    FROM batch b CROSS JOIN LATERAL (
+             SELECT CASE WHEN b.went_back THEN NULL WHEN b.more_units = 0 THEN 0
+                         ELSE b.more_units * b.rows_of_a_unit END
+         ) w (more),
          jsonb_to_record(b.metrics) m (lag_seconds float8, pending jsonb, event_age_seconds float8, duration_ms jsonb),
          jsonb_to_record(coalesce(m.duration_ms, '{{}}')) d ({", ".join(f'"{part}" float8' for part in PHASES)})
     WHERE b.committed_at >= %(since)s AND b.committed_at < %(until)s

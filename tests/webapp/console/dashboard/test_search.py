@@ -152,6 +152,7 @@ class TestActions:
             chosen = result(operator, title)
             assert operator.post(chosen.address, {"pipeline": chosen.pipeline}).status_code == 302
         assert Silence.objects.get().pipeline == Acknowledgement.objects.get().pipeline == "flights"
+        assert "Acknowledge flights" not in search(operator, "acknowledge").get("Actions", [])
 
     def test_a_key_is_copied_as_the_api_takes_it(self, filled, reader):
         assert result(reader, "copy EWR,C07").copies == '["EWR", "C07"]'

@@ -23,6 +23,7 @@ from tidegauge.webapp.catalog.verdicts import verdict
 from tidegauge.webapp.console.dashboard.search.headings import headings
 from tidegauge.webapp.console.sql.run import may_run
 from tidegauge.webapp.console.system_snapshot import pipeline_statuses
+from tidegauge.webapp.notify.alerts.acknowledged import acknowledgements
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ def actions(request: HttpRequest, pipelines: Iterable[dict[str, Any]], states: S
             address = reverse(f"dashboard:{verb}", args=[row["name"]])
             yield Result(f"{verb.capitalize()} {row['name']}", "pipeline", address, pipeline=row["name"])
     if scope.is_unrestricted and may(SILENCE):
-        troubled = [each.name for each in pipeline_statuses() if verdict(each).is_problem]
-        for name in troubled:
+        troubled = {each.name: each for each in pipeline_statuses() if verdict(each).is_problem}
+        for name in sorted(troubled.keys() - acknowledgements(troubled.values()).keys()):
             address, more = reverse("dashboard:acknowledge"), "incident alert problem"
             yield Result(f"Acknowledge {name}", "pipeline", address, more, pipeline=name)
         for row in pipelines:
