@@ -4,7 +4,9 @@ SQL and Python can fold all of them. A state in Redis folds `numeric` columns in
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar, LiteralString
 
 from tidegauge.state_backends.aggregators.column import cast, quoted, stored_type
@@ -38,6 +40,9 @@ class Count:
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
         return {"": (stored[""] or 0) + (partial[""] or 0)}
+
+    def fold_all(self, values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"": sum(value[""] or 0 for value in values)}
 
     def finish(self, stored: Mapping[str, Any]) -> int:
         return stored[""] or 0
@@ -104,8 +109,10 @@ class Sum:
         return {"": _signed_total(self, self.result_type, sign)}
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        left, right = stored[""] or 0, partial[""] or 0
-        return {"": EXACT.add(left, right) if type_of(self.result_type).digits else left + right}
+        return {"": _plus(self.result_type)(stored[""] or 0, partial[""] or 0)}
+
+    def fold_all(self, values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"": reduce(_plus(self.result_type), (value[""] or 0 for value in values), 0)}
 
     def finish(self, stored: Mapping[str, Any]) -> Any:
         return stored[""] or 0
@@ -157,9 +164,12 @@ class Mean:
         return {"sum": _signed_total(self, self.type, sign), "count": _signed_count(is_counted, sign)}
 
     def fold(self, stored: Mapping[str, Any], partial: Mapping[str, Any]) -> dict[str, Any]:
-        left, right = stored["sum"] or 0, partial["sum"] or 0
-        total = EXACT.add(left, right) if type_of(self.type).digits else left + right
+        total = _plus(self.type)(stored["sum"] or 0, partial["sum"] or 0)
         return {"sum": total, "count": (stored["count"] or 0) + (partial["count"] or 0)}
+
+    def fold_all(self, values: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+        total = reduce(_plus(self.type), (value["sum"] or 0 for value in values), 0)
+        return {"sum": total, "count": sum(value["count"] or 0 for value in values)}
 
     def finish(self, stored: Mapping[str, Any]) -> float | None:
         return float(stored["sum"]) / stored["count"] if stored["count"] else None
@@ -167,6 +177,14 @@ class Mean:
     def arguments(self) -> dict[str, Any]:
         # Without the default type, because it must equal the definitions that earlier versions have stored.
         return {"column": self.column} | ({} if self.type == "double precision" else {"type": self.type})
+
+
+def _plus(sql_type: str) -> Callable[[Any, Any], Any]:
+    """Return how two numbers of a stored type add up.
+
+    Several are added pair by pair: sum() compensates for rounding from Python 3.12 on, so versions would differ.
+    """
+    return EXACT.add if type_of(sql_type).digits else add
 
 
 def _total(column: str, sql_type: str) -> str:

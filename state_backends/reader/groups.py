@@ -5,7 +5,7 @@ because SQL can fold neither a sketch nor a custom measure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, NamedTuple, Self, cast
 
 from tidegauge.state_backends.errors import RangeTooLargeError, SpecError
@@ -91,18 +91,23 @@ def fold_rows(
 
     rows: per entry its group and the stored columns by name.
     """
+    groups: dict[Any, list[Mapping[str, Any]]] = {}
+    for key, stored in rows:
+        groups.setdefault(key, []).append(stored)
     columns = {
-        measure: {suffix: stored_column(measure, suffix) for suffix in spec.measures[measure].columns}
+        measure: [(suffix, stored_column(measure, suffix)) for suffix in spec.measures[measure].columns]
         for measure in measures
     }
-    groups: dict[Any, list[Parts]] = {}
-    for key, stored in rows:
-        parts = {
-            measure: {suffix: stored.get(name) for suffix, name in suffixes.items()}
+
+    def folded(group: list[Mapping[str, Any]]) -> Parts:
+        return {
+            measure: fold_all(
+                spec.measures[measure], [{suffix: row.get(name) for suffix, name in suffixes} for row in group]
+            )
             for measure, suffixes in columns.items()
         }
-        groups.setdefault(key, []).append(parts)
-    return {key: (len(group), fold_parts(spec, group)) for key, group in groups.items()}
+
+    return {key: (len(group), folded(group)) for key, group in groups.items()}
 
 
 def fold_parts(spec: StateSpec, group: Sequence[Parts]) -> Parts:
@@ -112,10 +117,16 @@ def fold_parts(spec: StateSpec, group: Sequence[Parts]) -> Parts:
 
 def fold_all(aggregator: Aggregator, values: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return one or more stored values, folded."""
-    at_once = getattr(aggregator, "fold_all", None)
-    if len(values) == 1 or at_once is None:
+    if len(values) == 1 or not _folds_at_once(type(aggregator)):
         return reduce(aggregator.fold, values)
-    return cast(Mapping[str, Any], at_once(values))
+    return cast(Mapping[str, Any], aggregator.fold_all(values))  # type: ignore[attr-defined]
+
+
+@cache
+def _folds_at_once(kind: type[Aggregator]) -> bool:
+    """Return whether `fold_all` folds as `fold` does: not if a subclass has a `fold` of its own, and no `fold_all`."""
+    owner = next(each for each in kind.__mro__ if {"fold", "fold_all"} & vars(each).keys())
+    return "fold_all" in vars(owner)
 
 
 def too_many_to_group(spec: StateSpec, most: int) -> RangeTooLargeError:

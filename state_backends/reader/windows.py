@@ -5,6 +5,7 @@ there, so a window of 24 hours may cover a part of an hour more. The answer says
 for it: every event in it counts once, and no other.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -79,15 +80,15 @@ class WindowsQuery(NamedTuple):
     def results(self, spec: StateSpec, covered: Sequence[Covered], rows: Iterable[tuple[int, datetime, Any]]) -> bytes:
         """Return one result per key as a JSON array. rows: the number of the key from 1, the tile, stored columns."""
         # Every window ends at the same time, so each is the next shorter one and the tiles before that.
-        starts = sorted({window.since for window in covered}, reverse=True)
+        starts = sorted({window.since for window in covered})
         shares = fold_rows(spec, self.measures, _shared_out(starts, rows))
         results = []
         for number, key in enumerate(self.keys, 1):
             values: dict[datetime, dict[str, Any]] = {}
             total: Parts | None = None
-            for start in starts:
-                if (number, start) in shares:
-                    _, share = shares[number, start]
+            for place, start in reversed(list(enumerate(starts))):
+                if (number, place) in shares:
+                    _, share = shares[number, place]
                     total = share if total is None else fold_parts(spec, [total, share])
                 values[start] = self._finished(spec, total)
             results.append({"key": key, "values": [values[window.since] for window in covered]})
@@ -104,10 +105,10 @@ class WindowsQuery(NamedTuple):
 
 def _shared_out(
     starts: Sequence[datetime], rows: Iterable[tuple[int, datetime, Mapping[str, Any]]]
-) -> Iterator[tuple[tuple[int, datetime], Mapping[str, Any]]]:
-    """Yield each row with the number of its key and the start of the shortest window that it is in."""
+) -> Iterator[tuple[tuple[int, int], Mapping[str, Any]]]:
+    """Yield each row with the number of its key and the place of the start of the shortest window that it is in."""
     for number, tile, stored in rows:
-        yield (number, next(start for start in starts if start <= tile)), stored
+        yield (number, bisect_right(starts, tile) - 1), stored
 
 
 class Windows(NamedTuple):

@@ -326,11 +326,10 @@ class StateReader(Reader):
 def _is_binary(stored: Mapping[str, str]) -> bool:
     """Return whether to read arrays of stored columns, name to SQL type, in binary form.
 
-    As text, reading 100 sketches holds the interpreter for milliseconds. Not for types of custom aggregators, of which
-    psycopg may read only the text.
+    As text, reading 100 sketches or the times of some thousand tiles holds the interpreter for milliseconds. Not for
+    types of custom aggregators, of which psycopg may read only the text.
     """
-    types = {sql_type.partition("(")[0] for sql_type in stored.values()}
-    return "bytea" in types and types <= TYPES.keys()
+    return {sql_type.partition("(")[0] for sql_type in stored.values()} <= TYPES.keys()
 
 
 def _found(row: Sequence[Any]) -> Snapshot:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import reduce
 from itertools import permutations
 
 import pytest
@@ -29,6 +30,7 @@ from tidegauge.state_backends.aggregators import (
 )
 from tidegauge.state_backends.aggregators.sketches import Sketch
 from tidegauge.state_backends.errors import FoldRangeError, SpecError
+from tidegauge.state_backends.reader.groups import fold_all
 
 # Whole numbers, which a double adds exactly, so that regrouping must not change a bit.
 DOUBLES = st.integers(-(2**40), 2**40).map(float)
@@ -258,3 +260,25 @@ TIME = (
 )
 def test_spark_is_asked_for(aggregator, partial):
     assert aggregator.partial() == partial
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "values"),
+    [
+        (Count(), [{"": 2}, {"": None}, {"": 3}]),
+        (Sum("x", "double precision"), [{"": 0.1}, {"": 0.2}, {"": None}, {"": 0.3}]),
+        (Sum("x", "numeric"), [{"": Decimal("1.10")}, {"": Decimal("1e20")}, {"": None}]),
+        (Mean("x"), [{"sum": 0.1, "count": 1}, {"sum": None, "count": 0}, {"sum": 0.7, "count": 2}]),
+        (Mean("x", "numeric"), [{"sum": Decimal("0.1"), "count": 1}, {"sum": Decimal("7.05"), "count": 2}]),
+    ],
+)
+def test_totals_of_many_values_are_those_of_pairs(aggregator, values):
+    assert fold_all(aggregator, values) == aggregator.fold_all(values) == reduce(aggregator.fold, values)
+
+
+def test_an_aggregator_that_folds_in_its_own_way_folds_many_so_too():
+    class Product(Count):
+        def fold(self, stored, partial):
+            return {"": stored[""] * partial[""]}
+
+    assert fold_all(Product(), [{"": 2}, {"": 3}, {"": 7}]) == {"": 42}
