@@ -40,11 +40,15 @@ class StoppingError(PipelineError):
 
 
 def _is_failure(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], StoppingError))
+    if record.exc_info and isinstance(record.exc_info[1], StoppingError):
+        return False
+    # As text, where it comes from Java.
+    return StoppingError.__name__ not in (getattr(record, "exception", None) or "")
 
 
-# py4j logs whatever foreachBatch raises, with its traceback; a stop is no failure.
-logging.getLogger("py4j.clientserver").addFilter(_is_failure)
+# py4j and Spark log whatever foreachBatch raises, with its traceback; a stop is no failure.
+for _name in ("py4j.clientserver", "spark.MicroBatchExecution"):
+    logging.getLogger(_name).addFilter(_is_failure)
 
 
 class QueryRun:

@@ -1,6 +1,7 @@
 """One run of a query: it is bound to its checkpoint, stops between two batches, and keeps what Spark measured."""
 
 import gc
+import logging
 import threading
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.state_backends.backends.own_redis import wait_until
 from tidegauge.pipelines.driver import driver as driver_module
 from tidegauge.pipelines.driver.driver import Driver, RunOptions
+from tidegauge.pipelines.driver.query import StoppingError
 from tidegauge.pipelines.jobs.word_count import word_count
 from tidegauge.state_backends.errors import CheckpointMismatchError
 
@@ -52,6 +54,16 @@ def test_a_stop_is_taken_at_the_end_of_the_batch_and_the_next_run_goes_on_from_t
     assert stopped.is_set()
     assert open_batches == [(None,)] or workspace.rows("SELECT max(attempt) FROM tidegauge.batch") == [(2,)]
     assert workspace.values("words") == {"dog": {"count": 4}}
+
+
+def test_a_batch_that_spark_began_during_a_stop_is_no_error_in_the_log(caplog):
+    spark, raised = logging.getLogger("spark.MicroBatchExecution"), "ForeachBatchUserFuncException: .. query.{}: .."
+
+    spark.error("Query %s terminated with error", 1, extra={"exception": raised.format(StoppingError.__name__)})
+    spark.error("Query %s terminated with error", 2, extra={"exception": raised.format("OperationalError")})
+    spark.error("no exception", extra={"exception": None})
+
+    assert caplog.messages == ["Query 2 terminated with error", "no exception"]
 
 
 def test_each_batch_keeps_its_metrics_however_seldom_they_are_collected(workspace, monkeypatch):
