@@ -1,7 +1,6 @@
 """What a larger load needs, computed from measured unit costs: `python -m benchmarks.capacity` writes it to scaling.md.
 
-The costs are those of the section `spread` of benchmarks.json. Until that has been measured on a machine without other
-work, they are those of FIRST_RUN.
+The costs are those of the section `spread` of benchmarks.json.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,16 +13,6 @@ from benchmarks.results import read
 
 PAGE = Path("scaling.md")  # in docs
 BEGIN, END = "<!-- Written by `python -m benchmarks.capacity`: do not edit. -->\n", "<!-- End of capacity. -->\n"
-
-# Cases of `spread` on November 27, 2026, of five rounds, beside other work that made processor times two to five times
-# as long (load 7 to 12 on two cores); the bytes do not depend on it.
-FIRST_RUN = {
-    "memory_1000000_keys_updated": 339.0,
-    "batch_3_nodes_servers": 43.5,
-    "batch_3_nodes_client": 8.6,
-    "lookup_3_nodes_servers": 76.0,
-    "lookup_3_nodes_client": 63.3,
-}
 
 # The load that is multiplied: keys in the state, keys written per second, lookups per second of so many keys.
 KEYS, WRITTEN, LOOKUPS, KEYS_PER_LOOKUP = 1_000_000, 10_000, 100, 100
@@ -97,8 +86,7 @@ def page() -> str:
 
 
 def tables() -> str:
-    section = read(DOCS / RESULTS).get("spread")
-    costs = UnitCosts.of({case.name: case.value for case in section.cases} if section else FIRST_RUN)
+    costs = UnitCosts.of({case.name: case.value for case in read(DOCS / RESULTS)["spread"].cases})
     return "\n".join([*_costs(costs), "", *_needs([Need.of(costs, times) for times in TIMES])])
 
 
