@@ -13,7 +13,7 @@ from tidegauge.state_backends import state_reader
 
 pytestmark = pytest.mark.spark
 
-WORDS = [f"word{number}" for number in range(400)]
+READ_AT_ONCE = 10_000
 PATIENCE_SECONDS = 600  # on a busy machine
 REDIS = {"TIDEGAUGE_REDIS_WAIT": "1:10000"}
 
@@ -36,10 +36,13 @@ def start_driver(drive, redis_cluster, tmp_path):
 
 
 class Fed:
-    """A pipeline with a file for each batch, whose driver is started again whenever it has ended."""
+    """A pipeline with a file for each batch, whose driver is started again whenever it has ended.
 
-    def __init__(self, conn, folder, start_driver):
-        self._conn, self._input, self._start = conn, folder / "input", start_driver
+    A file has every word but as many of the first ones as there are files before it.
+    """
+
+    def __init__(self, conn, folder, start_driver, words):
+        self._conn, self._input, self._start, self._words = conn, folder / "input", start_driver, words
         self._input.mkdir()
         self.files = 0
         self.driver = start_driver()
@@ -61,7 +64,7 @@ class Fed:
 
     def _land(self):
         landing = self._input.parent / "landing"
-        landing.write_text(" ".join(WORDS[self.files :]))
+        landing.write_text("\n".join(self._words[self.files :]))
         landing.rename(self._input / f"{self.files:02}.txt")
         self.files += 1
 
@@ -71,10 +74,12 @@ class Fed:
         return self._conn.execute(query).fetchone()
 
 
+@pytest.mark.parametrize("count", [400, pytest.param(1_000_000, marks=pytest.mark.soak)])
 def test_counts_are_exact_though_a_worker_the_driver_and_a_redis_master_are_killed(
-    conn, cluster, redis_cluster, start_driver, tmp_path
+    count, conn, cluster, redis_cluster, start_driver, tmp_path
 ):
-    fed = Fed(conn, tmp_path, start_driver)
+    words = [f"word{number}" for number in range(count)]
+    fed = Fed(conn, tmp_path, start_driver, words)
     fed.open_batch()
     fed.settle()
 
@@ -91,5 +96,8 @@ def test_counts_are_exact_though_a_worker_the_driver_and_a_redis_master_are_kill
     redis_cluster.revive(master)
     fed.settle()
 
-    found = state_reader(conn, SPREAD).multi_get([(word,) for word in WORDS]).parsed()
-    assert [entry["value"]["count"] for entry in found] == [min(place + 1, fed.files) for place in range(len(WORDS))]
+    reader, counted = state_reader(conn, SPREAD), []
+    for first in range(0, count, READ_AT_ONCE):
+        asked = [(word,) for word in words[first : first + READ_AT_ONCE]]
+        counted += [entry["value"]["count"] for entry in reader.multi_get(asked).parsed()]
+    assert counted == [min(place + 1, fed.files) for place in range(count)]
