@@ -131,6 +131,7 @@ class OwnCluster:
 
     def fail_over(self, master: OwnRedis) -> None:
         """Kill a master, and wait until its replica is promoted and every node knows it."""
+        wait_until(lambda: self._has_replica(master))  # which may be copying everything again, after much was written
         replica = self.replica_of(master)
         master.kill()
         wait_until(lambda: replica.client.info("replication")["role"] == "master")
