@@ -117,9 +117,10 @@ def fold_parts(spec: StateSpec, group: Sequence[Parts]) -> Parts:
 
 def fold_all(aggregator: Aggregator, values: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return one or more stored values, folded."""
-    if len(values) == 1 or not _folds_at_once(type(aggregator)):
+    at_once = getattr(aggregator, "fold_all", None) if _folds_at_once(type(aggregator)) else None
+    if len(values) == 1 or at_once is None:
         return reduce(aggregator.fold, values)
-    return cast(Mapping[str, Any], aggregator.fold_all(values))  # type: ignore[attr-defined]
+    return cast(Mapping[str, Any], at_once(values))
 
 
 @cache
