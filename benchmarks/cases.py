@@ -1,6 +1,7 @@
 """Cases: figures of a benchmark, timed in turn round by round, so that a noisy machine affects all of them alike."""
 
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -97,7 +98,8 @@ def median_case(
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+    """Return the smallest value that at least `percent` percent of the values do not exceed (nearest rank)."""
+    return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
 
 
 def quartiles(measured: Sequence[float]) -> tuple[float, float, float]:

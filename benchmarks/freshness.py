@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks.cases import Case, median_case, quartiles, spread_of
+from benchmarks.cases import Case, median_case, percentile, quartiles, spread_of
 from benchmarks.input_files import FLIGHTS_PER_FILE, flights_file
 from benchmarks.live import Live, Lookup, live_flights
 from benchmarks.servers import database, database_url
@@ -120,7 +120,7 @@ def _cases(pace: str, by_round: list[list[Journey]]) -> Iterator[Case]:
     seconds = [[journey.seen - journey.landed for journey in journeys] for journeys in by_round]
     together = [each for round_ in seconds for each in round_]
     for name, percent in PERCENTILES.items():
-        value, of_rounds = _percentile(together, percent), [_percentile(round_, percent) for round_ in seconds]
+        value, of_rounds = percentile(together, percent), [percentile(round_, percent) for round_ in seconds]
         limit, (low, _, high) = LIMITS[name], quartiles(of_rounds)
         yield Case(
             f"{pace}_{name}", value, "s", spread_of(of_rounds), {f"limit_{name}": value / limit},
@@ -129,11 +129,6 @@ def _cases(pace: str, by_round: list[list[Journey]]) -> Iterator[Case]:
     yield Case(f"{pace}_max", max(together), "s")
     yield Case(f"{pace}_files", len(together), "files")
     yield from _parts(pace, [journey for journeys in by_round for journey in journeys])
-
-
-def _percentile(seconds: list[float], percent: int) -> float:
-    """Return the smallest time that at least `percent` percent of the times do not exceed."""
-    return sorted(seconds)[math.ceil(percent / 100 * len(seconds)) - 1]
 
 
 def _parts(pace: str, journeys: list[Journey]) -> Iterator[Case]:

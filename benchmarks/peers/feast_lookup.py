@@ -87,7 +87,7 @@ def run(requests: int = REQUESTS, rounds: int = ROUNDS) -> Iterator[Case]:
         work = {name: partial(_rate, *each, requests) for name, each in asked[100].items()}
         yield from side_by_side(work, "requests/s", references=peers, rounds=rounds)
         for count, each in asked.items():
-            yield from _times(count, each, requests // 5, rounds, peers)
+            yield from _times(count, each, requests // 2, rounds, peers)
 
 
 def _rate(port: int, sent: Sequence[bytes], requests: int, number: int) -> int:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.cases import Case, Timed, compared, median_case, side_by_side
+from benchmarks.cases import Case, Timed, compared, median_case, percentile, side_by_side
 
 RATES, REFERENCE = [10.0, 20.0, 30.0, 40.0, 50.0], [10.0, 10.0, 10.0, 10.0, 100.0]
 
@@ -61,3 +61,12 @@ def test_a_case_is_read_back_as_it_was_printed():
     printed = median_case("merge", RATES, "keys/s", {"upsert": REFERENCE}).as_json()
 
     assert Case.from_dict(json.loads(printed)).as_json() == printed
+
+
+@pytest.mark.parametrize(
+    ("number", "p50", "p99"), [(1, 1, 1), (3, 2, 3), (100, 50, 99), (101, 51, 100), (400, 200, 396)]
+)
+def test_a_percentile_is_a_value_that_so_many_do_not_exceed(number, p50, p99):
+    values = [*range(number, 0, -1)]
+
+    assert (percentile(values, 50), percentile(values, 99)) == (p50, p99)
