@@ -47,12 +47,9 @@ def read_flights() -> Iterator[Flight]:
         rows = csv.reader(io.TextIOWrapper(member, encoding="utf-8"))
         header = next(rows)
         of_date, scheduled = itemgetter(*map(header.index, DATE)), header.index("sched_dep_time")
-        texts = [(name, header.index(name)) for name in TEXTS]
-        numbers = [(name, header.index(name)) for name in WHOLE]
+        fields = [(name, header.index(name), int if name in WHOLE else str) for name in NAMES]
         for row in rows:
-            flight: Flight = {name: None if (text := row[at]) == "NA" else text for name, at in texts}
-            for name, at in numbers:
-                flight[name] = None if (text := row[at]) == "NA" else int(text)
+            flight: Flight = {name: None if (text := row[at]) == "NA" else kind(text) for name, at, kind in fields}
             flight["day"] = "{}-{:02}-{:02}".format(*map(int, of_date(row)))
             flight["scheduled"] = int(row[scheduled])
             yield flight
