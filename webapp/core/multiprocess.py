@@ -1,4 +1,6 @@
-"""Puts the counters of all processes of a service into one folder, so that each process can answer a scrape for all.
+"""What the processes of a service share: a folder of their counters, and bytes of memory.
+
+Each process can answer a scrape for all of them, from one folder.
 
 prometheus_client keeps a process's values in a file of PROMETHEUS_MULTIPROC_DIR and reads that variable once, when it
 is imported. So `share` runs first in wsgi.py and asgi.py, and this module must not import prometheus_client.
@@ -8,6 +10,7 @@ zero, and the counts of a worker that has ended are kept.
 """
 
 import logging
+import mmap
 import os
 import shutil
 import socket
@@ -31,6 +34,19 @@ def share(service: str, data_dir: Path) -> None:
         os.environ[VARIABLE] = str(_folder(data_dir / "metrics" / service))
     except (OSError, psutil.Error) as error:
         logger.warning("each process counts for itself: %s", error)
+
+
+def memory(name: str, size: int) -> mmap.mmap | bytearray:
+    """Return bytes, zero at first, which the processes that count together share; call `share` before."""
+    if VARIABLE not in os.environ:
+        return bytearray(size)
+    try:
+        with (Path(os.environ[VARIABLE]) / name).open("a+b") as file:
+            file.truncate(size)
+            return mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        logger.warning("each process keeps %s for itself: %s", name, error)
+        return bytearray(size)
 
 
 def remove_ended_processes() -> None:

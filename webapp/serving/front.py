@@ -28,7 +28,7 @@ from tidegauge.webapp.accounts.concurrency import WAITS, BusyError, TooManyAtOnc
 from tidegauge.webapp.accounts.throttling import TooManyRequestsError
 from tidegauge.webapp.api.problems import MEDIA_TYPE, problem
 from tidegauge.webapp.catalog.waits import Wait, Waits, committed_now, of_request
-from tidegauge.webapp.core import metrics
+from tidegauge.webapp.core import metrics, multiprocess
 from tidegauge.webapp.core.contention import Contention
 from tidegauge.webapp.core.cors import api_headers
 from tidegauge.webapp.core.pools import API, pool_of, pools
@@ -77,7 +77,7 @@ class Front:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        self._contention = Contention()
+        self._contention = Contention(multiprocess.memory("callers", Contention.SIZE))
         self._pools = pools(self._contention)
         self._held = HeldBytes()
         checks = self._pools["checks"]
