@@ -117,8 +117,10 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv --clear $(VENV) || \
 		{ echo "$(PYTHON) cannot create a virtual environment: apt-get install python3-venv, or use another PYTHON"; exit 1; }
 
-# Without dependencies, because the files of `make requirements` are complete and pin the same versions.
-PIP := pip install --quiet --disable-pip-version-check --no-deps
+# Without dependencies, because the files of `make requirements` are complete and pin the same versions. Modules are
+# compiled when they are first imported, which few of them are, and pyspark's 450 MB are not compressed on the way.
+PIP := pip install --quiet --disable-pip-version-check --no-deps --no-compile \
+	--config-settings=--build-option=--compression=stored
 
 # The command is a script and not an installation, because executors and test projects must not find this checkout.
 $(RUNTIME): requirements.txt | $(BIN)/pip
