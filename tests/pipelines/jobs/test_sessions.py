@@ -11,7 +11,8 @@ from tidegauge.testing import Crash
 
 pytestmark = pytest.mark.spark
 
-START = datetime(2024, 3, 10, 9, tzinfo=UTC)
+# So that events are on both sides of 1970, from which the slots of runs are counted.
+START = datetime(1969, 12, 31, 21, tzinfo=UTC)
 
 
 def minute(number):
@@ -65,7 +66,7 @@ def test_an_event_joins_two_open_sessions_and_one_that_is_late_is_counted_as_suc
     result = tidegauge_run(sessions(Path("actions")), [*joined, [action("bob", 80)], [action("ann", 36)]])
 
     assert [each["events"] for each in two] == [1, 1]
-    assert [(each["start"][11:16], each["end"][11:16], each["events"]) for each in one] == [("09:00", "09:35", 3)]
+    assert [(each["start"][11:16], each["end"][11:16], each["events"]) for each in one] == [("21:00", "21:35", 3)]
     assert result["closed_sessions"] == {
         ("ann", minute(0)): closed(minute(35), 3),
         ("bob", minute(0)): closed(minute(0), 1),

@@ -3,21 +3,30 @@
 from datetime import timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pipelines.operators.event_strategies import DELAY, arriving, batched, run_all
 from tests.pipelines.operators.updater_harness import Batches, minute
-from tidegauge.pipelines.operators.sessions import Session, Sessions, merged
+from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.operators.sessions import Session, Sessions, closed_sessions, merged
 from tidegauge.state_backends import StateSpec
 
 GAP_MINUTES = 30
 GAP = timedelta(minutes=GAP_MINUTES)
 OPEN = StateSpec("open", key={"user": "text"}, value="jsonb")
-FAR = {"user": "last", "at": minute(10_000)}
+
+
+def run_of_one(user, at):
+    """An event as Spark hands it to the updater, in no company; `at` moves the watermark."""
+    return {"user": user, "at": at, "started": at, "ended": at, "events": 1}
+
+
+FAR = run_of_one("last", minute(10_000))
 
 minutes = st.integers(0, 200)
-actions = st.builds(lambda user, at: {"user": user, "at": minute(at)}, st.sampled_from(["ann", "bob"]), minutes)
+actions = st.builds(lambda user, at: run_of_one(user, minute(at)), st.sampled_from(["ann", "bob"]), minutes)
 
 
 def plainly(minutes):
@@ -105,19 +114,19 @@ def test_sessions_with_allowed_lateness_are_exact_for_events_that_come_so_late(d
 
 def test_a_late_event_that_is_allowed_makes_one_session_of_two():
     batches = Batches(OPEN, Sessions(("user",), GAP, timedelta(hours=1)), "at", timedelta())
-    batches.run([{"user": "ann", "at": minute(0)}, {"user": "ann", "at": minute(40)}])
+    batches.run([run_of_one("ann", minute(0)), run_of_one("ann", minute(40))])
 
-    batches.run([{"user": "ann", "at": minute(20)}], failed=[{"user": "ann", "at": minute(25)}])
+    batches.run([run_of_one("ann", minute(20))], failed=[run_of_one("ann", minute(25))])
 
     assert batches.run([FAR]) == [("ann", minute(0), minute(40), 3, 1)]
 
 
 def test_a_closed_session_does_not_change_and_a_late_event_starts_its_own():
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
-    batches.run([{"user": "ann", "at": minute(0)}])
-    closed = batches.run([{"user": "bob", "at": minute(100)}])
+    batches.run([run_of_one("ann", minute(0))])
+    closed = batches.run([run_of_one("bob", minute(100))])
 
-    late = batches.run([{"user": "ann", "at": minute(5)}])
+    late = batches.run([run_of_one("ann", minute(5))])
 
     assert closed == [("ann", minute(0), minute(0), 1, 0)]
     assert late == [("ann", minute(5), minute(5), 1, 1)]
@@ -125,9 +134,9 @@ def test_a_closed_session_does_not_change_and_a_late_event_starts_its_own():
 
 def test_the_first_of_several_open_sessions_closes_at_its_own_time():
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
-    batches.run([{"user": "ann", "at": minute(0)}, {"user": "ann", "at": minute(35)}])
+    batches.run([run_of_one("ann", minute(0)), run_of_one("ann", minute(35))])
 
-    closed = batches.run([{"user": "bob", "at": minute(40)}])
+    closed = batches.run([run_of_one("bob", minute(40))])
 
     assert closed == [("ann", minute(0), minute(0), 1, 0)]
 
@@ -135,7 +144,7 @@ def test_the_first_of_several_open_sessions_closes_at_its_own_time():
 def test_an_open_session_can_be_looked_up():
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
 
-    batches.run([{"user": "ann", "at": minute(5)}, {"user": "ann", "at": minute(0)}])
+    batches.run([run_of_one("ann", minute(5)), run_of_one("ann", minute(0))])
 
     assert batches.values()["ann"] == {
         "sessions": [
@@ -150,6 +159,11 @@ def test_a_session_at_the_end_of_the_calendar_does_not_stop_the_pipeline():
     batches = Batches(OPEN, Sessions(("user",), GAP), "at", DELAY)
     end = minute(0).replace(year=9999, month=12, day=31, hour=23, minute=59)
 
-    batches.run([{"user": "ann", "at": end}])
+    batches.run([run_of_one("ann", end)])
 
     assert batches.values()["ann"]["due"] == "9999-12-31T23:59:59.999999+00:00"
+
+
+def test_a_gap_of_nothing_is_refused():
+    with pytest.raises(PipelineError, match="state 'open': the gap of its sessions is 0:00:00; give one above 0"):
+        closed_sessions(None, OPEN, "at", timedelta())
