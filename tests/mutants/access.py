@@ -385,4 +385,11 @@ MUTANTS = [
         "for state, keys in batch.keys_written.items()}",
         KEY_SCOPE,
     ),
+    Mutant(
+        "access/a-worker-knows-of-its-own-callers-only",
+        "webapp/serving/front.py",
+        'Contention(multiprocess.memory("callers", Contention.SIZE))',
+        "Contention()",
+        ["tests/webapp/serving/test_front.py::test_workers_know_of_the_callers_of_each_other"],
+    ),
 ]

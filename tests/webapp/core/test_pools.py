@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from django.conf import settings
 
-from tidegauge.webapp.core import multiprocess, pools, turns
+from tidegauge.webapp.core import pools, turns
 from tidegauge.webapp.core.contention import Contention
 from tidegauge.webapp.core.pools import Pool, Share, pool_of
 from tidegauge.webapp.core.turns import PoolFullError
@@ -203,18 +203,6 @@ def test_there_is_contention_for_a_while_after_another_caller_asked(monkeypatch)
     contention.note("b")
     monkeypatch.setattr(time, "monotonic", lambda: 1.0)  # after a restart of the machine
     assert not contention.is_there
-
-
-def test_workers_know_of_the_callers_of_each_other(monkeypatch, tmp_path):
-    monkeypatch.setenv(multiprocess.VARIABLE, str(tmp_path))
-    one, other = (Contention(multiprocess.memory("callers", Contention.SIZE)) for _ in range(2))
-    one.note("a")
-    other.note("a")
-    alone = one.is_there
-
-    other.note("b")
-
-    assert (alone, one.is_there) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from django.http import HttpResponse, StreamingHttpResponse
 from tests.harness.waiting import eventually
 from tests.webapp.web_server import Server, all_of, asked, connected, one_of, request, web_server
 from tidegauge.webapp.accounts.services import create_api_key
+from tidegauge.webapp.core import multiprocess
 from tidegauge.webapp.serving.front import Front, StreamedAnswer
 
 ROOT = Path(__file__).parents[3]
@@ -266,6 +267,18 @@ def test_a_worker_that_is_killed_is_replaced(key, tmp_path):
 
         eventually(lambda: worker_of(server) != killed)
         eventually(lambda: status_of(server, key) == 200)
+
+
+def test_workers_know_of_the_callers_of_each_other(monkeypatch, tmp_path):
+    monkeypatch.setenv(multiprocess.VARIABLE, str(tmp_path))
+    one, other = (Front(lambda environ, start_response: HttpResponse())._contention for _ in range(2))
+    one.note("a")
+    other.note("a")
+    alone = one.is_there
+
+    other.note("b")
+
+    assert (alone, one.is_there) == (False, True)
 
 
 def worker_of(server: Server) -> int:
