@@ -46,8 +46,9 @@ from tidegauge.state_backends.spec.table import StateTable
 UNEQUAL = {"without_delay": "The same through a relay that adds no delay."}
 SEEDS = "the keys of merge and lookup n: n, from 0; the flights of file n: n, from 0"
 
-# In ms of a round trip; the last one is for counting.
+# In ms of a round trip. PLAIN and COUNTING are compared to count round trips.
 NETWORKS = {"without_delay": 0.0, "1_ms": 1.0, "2_5_ms": 2.5, "25_ms": 25.0}
+PLAIN, COUNTING = "without_delay", "25_ms"
 ROUNDS = 5
 MERGED_KEYS, MERGES = 10_000, 12
 EVENTS, TRIGGERS, WARM_UP = 20, 16, 4
@@ -64,11 +65,11 @@ def run(rounds: int = ROUNDS) -> Iterator[Case]:
 
 def _cases(name: str, rounds: list[dict[str, list[float]]]) -> Iterator[Case]:
     by_network = {network: [statistics.median(times[network]) for times in rounds] for network in NETWORKS}
-    plain, slowest = by_network["without_delay"], by_network["25_ms"]
+    plain, slowest = by_network[PLAIN], by_network[COUNTING]
     for network, times in by_network.items():
-        yield median_case(f"{name}_{network}", times, "ms", {} if times is plain else {"without_delay": plain})
+        yield median_case(f"{name}_{network}", times, "ms", {} if times is plain else {PLAIN: plain})
     added = [slow - quick for slow, quick in zip(slowest, plain, strict=True)]
-    yield median_case(f"{name}_round_trips", [ms / NETWORKS["25_ms"] for ms in added], "round trips")
+    yield median_case(f"{name}_round_trips", [ms / NETWORKS[COUNTING] for ms in added], "round trips")
 
 
 @contextmanager

@@ -85,8 +85,8 @@ class Session:
 
     start: datetime
     end: datetime
-    events: int = 1
-    late: int = 0
+    events: int
+    late: int
 
     def joined(self, later: "Session") -> "Session":
         end = max(self.end, later.end)

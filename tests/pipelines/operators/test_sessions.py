@@ -23,6 +23,10 @@ def run_of_one(user, at):
     return {"user": user, "at": at, "started": at, "ended": at, "events": 1}
 
 
+def session(first, last, events=1, late=0):
+    return Session(minute(first), minute(last), events, late)
+
+
 FAR = run_of_one("last", minute(10_000))
 
 minutes = st.integers(0, 200)
@@ -48,23 +52,23 @@ def of(events):
 def test_merging_in_any_order_and_pieces_gives_the_sessions_of_the_sorted_events(pieces):
     sessions = []
     for piece, _ in pieces:
-        sessions = merged([*sessions, *(Session(minute(at), minute(at)) for at in piece)], GAP)
+        sessions = merged([*sessions, *(session(at, at) for at in piece)], GAP)
 
     expected = plainly([at for piece, _ in pieces for at in piece])
     assert of(sessions) == [(minute(start), minute(end), events) for start, end, events in expected]
 
 
 def test_an_event_between_two_sessions_makes_them_one():
-    two = merged([Session(minute(at), minute(at)) for at in (0, 40)], GAP)
+    two = merged([session(at, at) for at in (0, 40)], GAP)
 
-    one = merged([*two, Session(minute(20), minute(20), late=1)], GAP)
+    one = merged([*two, session(20, 20, late=1)], GAP)
 
     assert len(two) == 2
-    assert one == [Session(minute(0), minute(40), events=3, late=1)]
+    assert one == [session(0, 40, events=3, late=1)]
 
 
 def test_a_pause_as_long_as_the_gap_ends_a_session():
-    assert len(merged([Session(minute(0), minute(0)), Session(minute(30), minute(30))], GAP)) == 2
+    assert len(merged([session(0, 0), session(30, 30)], GAP)) == 2
 
 
 @given(arriving(actions, lambda event: (event["at"] - minute(0)).seconds // 60).flatmap(batched))
