@@ -38,6 +38,10 @@ class SourceEvents:
         self.parsed = replace(parsed, rows=self._observed.frame)
 
     @property
+    def are_counted(self) -> bool:
+        return self._observed.are_known
+
+    @property
     def rows(self) -> int:
         return self._observed.figures["rows"]
 
@@ -92,21 +96,26 @@ class BatchInput:
         """
         return sum(part.rows for part in self._parts)
 
-    def check_first(self, frames: Frames) -> None:
-        """Cache what is read more than once. With a watermark or writes that cannot be reverted, read and check it all.
-
-        Raises BadInputError.
-        """
+    def keep(self, frames: Frames) -> None:
+        """Cache what is read more than once, and count the rows that break a rule."""
         self._rules = [RuledOut(stream, frames) for stream in self._pipeline.rules]
         for part in self._parts:
             if self._must_come_first or self._pipeline.readers_below(part.source) > 1:
                 frames.keep(part.parsed.rows)
-        if self._must_come_first:
-            for part in self._parts:
+
+    def check_first(self) -> None:
+        """With a watermark or writes that cannot be reverted, check all input, and read what no job has read yet.
+
+        Raises BadInputError.
+        """
+        if not self._must_come_first:
+            return
+        for part in self._parts:
+            if not part.are_counted:
                 counted = part.parsed.rows.groupBy().count()
                 counted.collect()
                 part.take(JobMetrics(counted))
-            self.check()
+        self.check()
 
     def take(self, job: JobMetrics) -> None:
         """Take the figures of what a job has read."""

@@ -183,8 +183,10 @@ class BatchRunner:
         batch_input = BatchInput(self.pipeline, frame, batch, few=by_one_task, replayed=self._letters_to_replay(batch))
         frames = Frames(self.pipeline, context, batch_input.events)
         try:
-            batch_input.check_first(frames)
-            progress = advance(self.pipeline, frames, before, context)
+            batch_input.keep(frames)
+            # Its jobs count the input, too.
+            progress = advance(self.pipeline, frames, before, context, batch_input.take)
+            batch_input.check_first()
             context = replace(context, watermark=progress.watermark)
             frames.reach(context)
             written = self._feed(frames, context, batch_input)

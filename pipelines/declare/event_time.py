@@ -7,7 +7,7 @@ ledger and from the batch's own tuples and time, so a retry gets the same result
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidegauge.pipelines.declare.frames import Frames
     from tidegauge.pipelines.declare.pipeline import Pipeline
     from tidegauge.pipelines.declare.stream import Watermark
+    from tidegauge.pipelines.spark.observed import JobMetrics
 
 # A time further ahead of the batch's time moves no watermark, because one event in the year 2999 would make all late.
 MOST_AHEAD = timedelta(days=1)
@@ -89,8 +90,17 @@ def committed(conn: psycopg.Connection, pipeline: str) -> EventTime:
     return EventTime(marks, seen, row[1])
 
 
-def advance(pipeline: "Pipeline", frames: "Frames", before: EventTime, context: "BatchContext") -> EventTime:
-    """Find the latest times and count the late tuples of a batch, with one Spark job per watermark."""
+def advance(
+    pipeline: "Pipeline",
+    frames: "Frames",
+    before: EventTime,
+    context: "BatchContext",
+    ran: Callable[["JobMetrics"], None],
+) -> EventTime:
+    """Find the latest times and count the late tuples of a batch, with one Spark job per watermark.
+
+    ran: called with what each of the jobs has observed.
+    """
     now = context.batch.batch_time
     marks, seen, late, dropped = dict(before.marks), dict(before.seen), 0, 0
     times: list[datetime] = []
@@ -98,7 +108,7 @@ def advance(pipeline: "Pipeline", frames: "Frames", before: EventTime, context: 
         assert stream.watermark is not None
         place = str(number)
         # The input of the watermark's step, because the step itself may leave out the late tuples.
-        found = _measure(frames.of(stream.inputs[0]), stream.watermark, context)
+        found = _measure(frames.of(stream.inputs[0]), stream.watermark, context, ran)
         late += found.late
         dropped += found.late if stream.watermark.drop_late else 0
         times += [found.newest] if found.newest is not None else []
@@ -120,9 +130,12 @@ class _Found(NamedTuple):
     late: int
 
 
-def _measure(events: "DataFrame", watermark: "Watermark", context: "BatchContext") -> _Found:
+def _measure(
+    events: "DataFrame", watermark: "Watermark", context: "BatchContext", ran: Callable[["JobMetrics"], None]
+) -> _Found:
     from pyspark.sql import functions as F
 
+    from tidegauge.pipelines.spark.observed import JobMetrics
     from tidegauge.state_backends.aggregators.column import quoted
 
     time, late_before = F.col(watermark.column), context.late_before
@@ -132,7 +145,9 @@ def _measure(events: "DataFrame", watermark: "Watermark", context: "BatchContext
     possible = (time <= F.lit(context.batch.batch_time + MOST_AHEAD)) & (F.year(mark) >= 1)
     newest, latest = (F.unix_micros(F.max(F.when(possible, each))) for each in (time, mark))
     figures = newest.alias("newest"), latest.alias("mark"), F.count(time).alias("tuples"), late.alias("late")
-    [row] = events.agg(*figures).collect()
+    measured = events.agg(*figures)
+    [row] = measured.collect()
+    ran(JobMetrics(measured))
     return _Found(_moment(row.newest), _moment(row.mark), row.tuples, row.late)
 
 

@@ -18,6 +18,10 @@ class Observed:
         self.frame = frame.observe(self._name, *figures)
 
     @property
+    def are_known(self) -> bool:
+        return self._figures is not None
+
+    @property
     def figures(self) -> dict[str, int]:
         """The figures by name. Ask after a job has read the frame and was passed to `take`; otherwise this reads it.
 

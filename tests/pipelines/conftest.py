@@ -134,6 +134,10 @@ class Workspace:
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self.conn.execute(query).fetchall()
 
+    def jobs_begun(self) -> int:
+        """Return how many jobs the session has begun so far."""
+        return self.spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
+
 
 @pytest.fixture
 def workspace(spark: SparkSession, conn: psycopg.Connection, database_url: str, tmp_path: Path) -> Workspace:

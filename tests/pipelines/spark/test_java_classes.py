@@ -13,10 +13,6 @@ pytestmark = pytest.mark.spark
 ASK_FOR_MEMBER = f"{REFLECTION_COMMAND_NAME}{REFL_GET_MEMBER_SUB_COMMAND_NAME}"
 
 
-def jobs_begun(spark):
-    return spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
-
-
 @pytest.fixture
 def sent(monkeypatch):
     """What PySpark sends to Java."""
@@ -32,7 +28,7 @@ def test_a_batch_asks_for_none_of_them_again_and_runs_one_job(filled, sent, monk
     ask = JVMView.__getattr__
     monkeypatch.setattr(JVMView, "__getattr__", lambda jvm, name: asked.append(name) or ask(jvm, name))
     filled.land("2.txt", "cat")
-    before = jobs_begun(filled.spark)
+    before = filled.jobs_begun()
 
     filled.run(word_count(filled.input))
 
@@ -41,7 +37,7 @@ def test_a_batch_asks_for_none_of_them_again_and_runs_one_job(filled, sent, monk
     assert [name for name in asked if name in ASKED_FOR or "PySparkCurrentOrigin" in name] == []
     members = [command.split("\n")[1:3] for command in sent if command.startswith(ASK_FOR_MEMBER)]
     assert [member for member in members if member[0].endswith(ASKED_FOR)] == []
-    assert jobs_begun(filled.spark) == before + 1
+    assert filled.jobs_begun() == before + 1
 
 
 @pytest.mark.parametrize("length", [2, 10, 11, 23])

@@ -32,11 +32,14 @@ def figures(workspace):
 def test_a_late_tuple_is_an_ordinary_update_and_is_counted_as_late(workspace):
     workspace.land("1.json", at(30), at(5))
     workspace.land("2.json", at(19), at(20), {"name": "no time"})
+    before = workspace.jobs_begun()
 
     workspace.run(counted(workspace.input))
 
     assert workspace.values("totals") == {(): {"n": 5}}
     assert figures(workspace) == [(0, 0, "00:20"), (1, 0, "00:20")]
+    # The job that finds a batch's watermark counts its rows as well, and one writes.
+    assert workspace.jobs_begun() == before + 2 * 2
 
 
 @pytest.mark.core
