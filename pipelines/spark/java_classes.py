@@ -14,7 +14,9 @@ from py4j.protocol import STATIC_PREFIX
 
 ASKED_FOR = (
     "PythonRDD",
+    "PythonSQLUtils",
     "PythonUtils",
+    "SerDeUtil",
     "SimplePythonFunction",
     "functions",
     "org.apache.spark.sql.api.python.PythonSQLUtils",
@@ -23,6 +25,7 @@ ASKED_FOR = (
     "org.apache.spark.sql.classic.SparkSession$",
     "org.apache.spark.sql.execution.python.UserDefinedPythonFunction",
     "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.streaming.Trigger",
 )
 
 SINGLETON = "MODULE$"  # the field with the only instance of a Scala `object`
