@@ -6,6 +6,8 @@ import pytest
 
 from tidegauge.pipelines.demo import lay_out, recount
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

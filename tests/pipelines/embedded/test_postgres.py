@@ -14,6 +14,8 @@ from tidegauge.pipelines.embedded.postgres import EmbeddedPostgres, server_user
 from tidegauge.pipelines.embedded.shared_server import SharedServer
 from tidegauge.pipelines.errors import RuntimeSetupError
 
+# The servers of the other tests are such ones too, so `make test` shows whether they start.
+pytestmark = pytest.mark.long
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 
 

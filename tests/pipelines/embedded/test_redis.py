@@ -9,6 +9,8 @@ from tidegauge.pipelines.embedded.shared_server import SharedServer
 from tidegauge.pipelines.errors import RuntimeSetupError
 from tidegauge.state_backends.extras import with_extras
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def server(home):

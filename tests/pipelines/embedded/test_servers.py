@@ -23,6 +23,7 @@ with psycopg.connect(os.environ["DATABASE_URL"]) as conn, redis.from_url(os.envi
 """
 
 
+@pytest.mark.long
 def test_with_no_environment_both_servers_run_as_long_as_the_process(home):
     environ = {"PATH": os.environ["PATH"], "TIDEGAUGE_HOME": str(home)}
 

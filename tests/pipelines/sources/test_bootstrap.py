@@ -75,7 +75,6 @@ def test_without_bootstrap_a_lookup_misses_what_comes_at_the_same_time(landed):
     assert by_region(landed) == {"unknown": 2}
 
 
-@pytest.mark.core
 @pytest.mark.spark
 def test_a_lookup_finds_what_bootstrap_sources_had_at_each_start(landed):
     first = landed.run(over_folders(landed))

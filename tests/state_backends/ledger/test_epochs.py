@@ -342,6 +342,7 @@ def server_of_its_own():
         shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_a_cold_copy_of_the_data_directory_is_told_by_the_checkpoint_alone():
     with server_of_its_own() as (server, data):
         with psycopg.connect(server.url(), autocommit=True) as conn:
@@ -367,6 +368,7 @@ def test_a_cold_copy_of_the_data_directory_is_told_by_the_checkpoint_alone():
             assert unnoticed == last.epoch != ledger.epoch
 
 
+@pytest.mark.long
 def test_a_promoted_standby_that_lacks_the_last_batches_makes_a_new_epoch():
     with server_of_its_own() as (server, data):
         with psycopg.connect(server.url(), autocommit=True) as conn:

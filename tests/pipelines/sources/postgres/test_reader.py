@@ -29,6 +29,7 @@ def test_the_rows_come_first_and_then_each_change(feed):
     assert all(abs(row[4].timestamp() - time.time()) < 600 for row in first + changes)
 
 
+@pytest.mark.long
 def test_under_constant_writes_the_stream_adds_up_to_the_table(feed):
     feed.declare(max_changes_per_batch=50)
     feed.execute("INSERT INTO t SELECT i, 'x' FROM generate_series(1, 300) i")
