@@ -36,6 +36,7 @@ from benchmarks.cases import Case
 from benchmarks.nexmark import benchmark as nexmark
 from benchmarks.peers import feast_lookup, trident_batches
 from benchmarks.yahoo import benchmark as yahoo
+from benchmarks.yahoo import kills as yahoo_kills
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,6 @@ _MODULES = {
     "network": network,
 }
 # Benchmarks that need a separate environment, and therefore run only if they are named.
-_PEERS = {"feast": feast_lookup, "trident": trident_batches, "yahoo": yahoo}
+_PEERS = {"feast": feast_lookup, "trident": trident_batches, "yahoo": yahoo, "yahoo-kills": yahoo_kills}
 BENCHMARKS = {name: Benchmark(name, module) for name, module in {**_MODULES, **_PEERS}.items()}
 ALL = list(_MODULES)

@@ -7,11 +7,13 @@ Redis (the others). The **final-event latency** of a window is the time of its l
 percentile exceeds ten seconds, the time of one window; `highest_rate` is the highest at which it did not. Every run
 ends with the benchmark's own check, which compares each window with the events that were sent.
 
-`killed` is that check after runs of ten minutes in which `kill -9` ends the driver and its Java process every 30 s: how
-many windows are wrong, how many events were counted twice, and how many were lost. `many_campaigns` is the variant of a
+`many_campaigns` is the variant of a
 million campaigns and windows of an hour, without a join: the time of a lookup of 100 random campaigns while events are
 counted, and how long after the last event all are counted. `single_core` parses and counts the same lines in one Python
 process, without Kafka, a store or protection from failures, so it shows what these cost.
+
+A rate does not count as reached if the sender was more than a second late, or a window was wrong. The sender can be
+late because the engine takes the processor from it, as Trident does, whose latency is the lowest.
 
 The sender, Kafka, the engine and the stores share this machine, while the published runs had a cluster. So compare how
 the percentiles change with the rate, and not the rates themselves with those of others.
@@ -32,7 +34,7 @@ from benchmarks.peers.environments import TRIDENT_PROJECT, pinned, trident_class
 from benchmarks.yahoo.engines import ENGINES, Window
 from benchmarks.yahoo.events import WINDOW_MS, Events, counted
 from benchmarks.yahoo.load import sending
-from benchmarks.yahoo.runs import TOPIC, Check, Run, final_latencies, running, warm_up
+from benchmarks.yahoo.runs import DRAIN_SECONDS, TOPIC, Run, final_latencies, running, warm_up
 
 UNEQUAL = {
     "by_hand": (
@@ -55,9 +57,6 @@ RATE, SECONDS, ROUNDS, CAMPAIGNS = 10_000, 60, 5, 1_000_000
 STEPS = 6  # 10,000 to 320,000 events/s
 LATENCY_LIMIT_MS = WINDOW_MS
 BEHIND_LIMIT_SECONDS = 1.0  # of the sender; a run in which it was later does not count as one at that rate
-DRAIN_SECONDS = 300.0
-# Twenty, because a kill harms the job by hand only between its first write and Spark's commit of the batch.
-KILL_SECONDS, KILLS = 30.0, 20
 HOUR_MS = 3_600_000
 LOOKED_UP, LOOKUP_PAUSE_SECONDS = 100, 0.1
 REFERENCES = ("trident", "by_hand")
@@ -89,8 +88,6 @@ def run(rate: int = RATE, seconds: int = SECONDS, keys: int = CAMPAIGNS, rounds:
     trident_classpath()  # raises MissingPeerError before anything is started
     yield median_case("single_core", [_single_core(number) for number in range(rounds)], "events/s")
     yield from _rising_rates(rate, seconds, rounds)
-    for engine in ENGINES:
-        yield from _killed(engine, rate, KILLS)
     for engine in ENGINES:
         yield from _many_campaigns(engine, rate, seconds, keys)
 
@@ -151,29 +148,6 @@ def _latency_cases(rate: int, measured: Mapping[str, Sequence[Latency]]) -> Iter
     for engine, runs in measured.items():
         yield median_case(f"at_{rate}_{engine}_wrong", [each.wrong for each in runs], "windows")
         yield median_case(f"at_{rate}_{engine}_sender_behind", [each.sender_behind for each in runs], "s")
-
-
-def _killed(engine: str, rate: int, kills: int) -> Iterator[Case]:
-    check = after_kills(engine, Events(seed=0, skew=True), rate, kills, KILL_SECONDS)
-    for name in ("windows", "wrong", "counted_twice", "lost"):
-        unit = "windows" if name in ("windows", "wrong") else "events"
-        yield Case(f"killed_{engine}_{name}", getattr(check, name), unit)
-
-
-def after_kills(engine: str, events: Events, rate: int, kills: int, pause: float) -> Check:
-    """Kill an engine with `kill -9` every so many seconds while events arrive, and check it once all are counted.
-
-    If it never counts all of them, the windows are checked after DRAIN_SECONDS.
-    """
-    with running(engine, events) as run:
-        with sending(run.broker, TOPIC, events) as load:
-            warm_up(run, load, rate)
-            for _ in range(kills):
-                load.at_rate(rate, pause)
-                run.engine.kill()
-            load.at_rate(rate, pause)
-        run.until_counted(DRAIN_SECONDS)
-        return run.check()
 
 
 def _many_campaigns(engine: str, rate: int, seconds: int, campaigns: int) -> Iterator[Case]:

@@ -20,6 +20,7 @@ PARTITIONS = 2
 START_SECONDS = 300.0
 TRICKLE = 100  # events a second, until the engine has counted something
 WARM_UP_SECONDS = 10.0  # at the full rate
+DRAIN_SECONDS = 300.0  # for what is still unread when the sender has ended
 
 
 @dataclass(frozen=True)
