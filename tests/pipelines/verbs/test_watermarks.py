@@ -4,9 +4,9 @@ import pytest
 
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
-from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.errors import BadInputError, PipelineError
 from tidegauge.pipelines.sources.files.formats import JsonFiles
-from tidegauge.state_backends import Count, StateSpec
+from tidegauge.state_backends import Count, PostgresBackingMap, StateSpec
 
 pytestmark = pytest.mark.spark
 
@@ -40,6 +40,15 @@ def test_a_late_tuple_is_an_ordinary_update_and_is_counted_as_late(workspace):
     assert figures(workspace) == [(0, 0, "00:20"), (1, 0, "00:20")]
     # The job that finds a batch's watermark counts its rows as well, and one writes.
     assert workspace.jobs_begun() == before + 2 * 2
+
+
+def test_too_many_bad_lines_are_found_before_anything_is_written(workspace):
+    workspace.land("1.json", at(30), *["oops"] * 11)
+
+    with pytest.raises(BadInputError, match="11 of 12 lines of batch 1 cannot be read"):
+        workspace.run(counted(workspace.input))
+
+    assert list(PostgresBackingMap(workspace.conn, TOTALS).scan()) == []
 
 
 @pytest.mark.core
