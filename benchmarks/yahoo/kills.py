@@ -6,6 +6,9 @@ counted, each window is compared with the events that were sent: how many window
 many events were counted twice in them, and how many were lost.
 
 The jobs keep their counts where those of `yahoo` do. Kafka, PostgreSQL, Redis and Trident's ZooKeeper live on.
+
+The topic has each event once. Where Trident counts most of them twice, it has begun again at the start of the topic
+after a kill, as if it had no offsets.
 """
 
 from collections.abc import Iterator
