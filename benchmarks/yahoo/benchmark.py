@@ -7,10 +7,10 @@ Redis (the others). The **final-event latency** of a window is the time of its l
 percentile exceeds ten seconds, the time of one window; `highest_rate` is the highest at which it did not. Every run
 ends with the benchmark's own check, which compares each window with the events that were sent.
 
-`many_campaigns` is the variant of a
-million campaigns and windows of an hour, without a join: the time of a lookup of 100 random campaigns while events are
-counted, and how long after the last event all are counted. `single_core` parses and counts the same lines in one Python
-process, without Kafka, a store or protection from failures, so it shows what these cost.
+`many_campaigns` is the variant of a million campaigns and windows of an hour, without a join: the time of a lookup of
+100 random campaigns while events are counted, and how long after the last event all are counted. `single_core` parses
+and counts the same lines in one Python process, without Kafka, a store or protection from failures, so it shows what
+these cost.
 
 A rate does not count as reached if the sender was more than a second late, or a window was wrong. The sender can be
 late because the engine takes the processor from it, as Trident does, whose latency is the lowest.
