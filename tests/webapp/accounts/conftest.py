@@ -1,9 +1,10 @@
 import pytest
 
+from tests.webapp.committed_flights import lasting
 from tests.webapp.fixtures import connection, filled, flights, reader
 from tidegauge.webapp.accounts import authentication, rate_limits
 
-__all__ = ["connection", "filled", "flights", "reader"]
+__all__ = ["connection", "filled", "flights", "lasting", "reader"]
 
 
 @pytest.fixture(autouse=True)

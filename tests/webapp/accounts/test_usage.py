@@ -9,7 +9,6 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.harness.waiting import eventually
-from tests.webapp.committed_flights import committed_flights
 from tests.webapp.web_server import Server, all_of, asked, web_server
 from tidegauge.webapp.accounts import authentication, usage
 from tidegauge.webapp.accounts.issuing import issue
@@ -123,7 +122,7 @@ class TestCounting:
 
         assert stored() == []
 
-    def test_a_file_counts_its_bytes_when_it_was_sent(self, lasting_flights, key):
+    def test_a_file_counts_its_bytes_when_it_was_sent(self, lasting, key):
         answer = client(key).get("/api/v1/states/flights_by_carrier/export?format=csv")
         body = b"".join(answer)
         answer.close()
@@ -136,13 +135,6 @@ class TestCounting:
         lookup(key, JFK)
 
         assert stored() == []
-
-
-@pytest.fixture
-def lasting_flights(transactional_db):
-
-    with committed_flights() as pipeline:
-        yield pipeline
 
 
 class TestStoring:

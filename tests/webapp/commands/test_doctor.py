@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import StringIO
 
 import pytest
@@ -16,13 +18,15 @@ from tests.webapp.committed_flights import no_database
 from tidegauge.pipelines.checkpoint.folder import note_batch
 from tidegauge.pipelines.embedded.data_dir import REPOSITORY, data_dir
 from tidegauge.state_backends.ledger import findings
-from tidegauge.webapp.commands.management.doctor import installation
+from tidegauge.state_backends.ledger.batch_time import checked_clock
+from tidegauge.webapp.commands.management.doctor import database, installation, redis_server
+from tidegauge.webapp.commands.management.doctor.finding import ERROR, OK, WARNING
 
 BOUND = "SELECT checkpoint_id FROM tidegauge.pipeline WHERE name = 'flights'"
 
 
-def found(level=None):
-    """Return (check, message) of the findings of a level, and the remedy of each, and how the command ended."""
+def examined():
+    """Return, by level, the remedy of each finding by check and message; and how the command ended."""
     out, ended = StringIO(), ""
     try:
         call_command("doctor", "--json", stdout=out)
@@ -30,7 +34,14 @@ def found(level=None):
         ended = str(error)
     every = [json.loads(line) for line in out.getvalue().splitlines()]
     assert all(bool(each["remedy"]) == (each["level"] != "ok") for each in every)
-    return {(each["check"], each["message"]): each["remedy"] for each in every if each["level"] == level}, ended
+    levels = {level: {} for level in (ERROR, WARNING, OK)}
+    for each in every:
+        levels[each["level"]][each["check"], each["message"]] = each["remedy"]
+    return levels, ended
+
+
+def checks(findings):
+    return {check for check, _ in findings}
 
 
 @pytest.fixture
@@ -42,6 +53,10 @@ def evicting():
     yield
     client.config_set("maxmemory", "0")
     client.config_set("maxmemory-policy", "noeviction")
+
+
+def an_hour_ahead():
+    return datetime.now(UTC) + timedelta(hours=1)
 
 
 def checkpoint_that_has_seen_a_later_batch(lasting):
@@ -56,21 +71,27 @@ def checkpoint_that_has_seen_a_later_batch(lasting):
 def test_what_is_as_it_should_be_is_no_finding(lasting, working_directory):
     lasting.report("running")
 
-    errors, ended = found("error")
+    levels, ended = examined()
 
     # The tests' own server is faster than it is durable.
-    [(check, message)] = errors
+    [(check, message)] = levels[ERROR]
     assert (check, message.partition(":")[0]) == ("database", "fsync, full_page_writes off")
     assert ended == "1 thing is wrong"
-    facts, _ = found("ok")
-    assert {"versions", "disk", "database", "tables", "clock", "redis", "pipelines", "states"} <= {
-        check for check, _ in facts
-    }
+    assert checks(levels[OK]) >= {
+        "versions", "disk", "database", "tables", "clock", "redis", "pipelines", "states"
+    }  # fmt: skip
 
 
 def test_every_fault_is_found_in_one_run(lasting, working_directory, settings, monkeypatch, evicting):
     settings.DEBUG = True
     monkeypatch.setattr(installation, "LEAST_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(database, "checked_clock", partial(checked_clock, now=an_hour_ahead))
+    for limits, name in (
+        (database, "MOST_CONNECTIONS"),
+        (database, "MOST_SLOT_BYTES"),
+        (redis_server, "MOST_USED_MEMORY"),
+    ):
+        monkeypatch.setattr(limits, name, -1)
     (working_directory / ".env").write_text("SECRET_KEY=x")
     (working_directory / "acme" / "clicks.py").write_text(CLICKS.replace('"clicked"', '"flights_by_carrier"'))
     lasting.report("failed", "no disk")
@@ -79,29 +100,31 @@ def test_every_fault_is_found_in_one_run(lasting, working_directory, settings, m
     lasting.conn.execute("SELECT pg_create_physical_replication_slot('forgotten', true)")
 
     try:
-        errors, ended = found("error")
-        warnings, _ = found("warning")
-        facts, _ = found("ok")
+        levels, ended = examined()
     finally:
         lasting.conn.execute("SELECT pg_drop_replication_slot('forgotten')")
 
-    assert {check for check, _ in errors} == {
-        "settings", "disk", "database", "redis", "pipelines", "states", "checkpoints", "declarations"
+    errors, warnings = levels[ERROR], levels[WARNING]
+    assert checks(errors) == {
+        "settings", "disk", "database", "clock", "redis", "pipelines", "states", "checkpoints", "declarations"
     }  # fmt: skip
-    assert ended == "8 things are wrong"
+    assert ended == "9 things are wrong"
     [remedy] = [remedy for (check, _), remedy in errors.items() if check == "pipelines"]
     assert remedy.startswith("Correct the cause, then ")
-    assert any("can be read by others" in text for _, text in warnings)
-    assert any("slot 'forgotten'" in text for _, text in facts)
+    said = "\n".join(text for _, text in warnings)
+    assert "can be read by others" in said
+    assert re.search(r"slot 'forgotten' keeps .*, and nothing reads it", said)
+    assert re.search(r"\d+ of \d+ connections are used", said)
+    assert re.search(r"of maxmemory .* are used", said)
+    assert "no worker is alive" in said
 
 
 def test_without_a_database_the_rest_is_checked(db, working_directory):
     with no_database():
-        errors, _ = found("error")
-        facts, _ = found("ok")
+        levels, _ = examined()
 
-    assert [check for check, _ in errors] == ["database"]
-    assert "redis" in {check for check, _ in facts}
+    assert checks(levels[ERROR]) == {"database"}
+    assert "redis" in checks(levels[OK])
 
 
 def test_every_command_of_a_remedy_can_be_typed():

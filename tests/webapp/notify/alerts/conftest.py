@@ -41,15 +41,20 @@ def rule(db) -> Callable[..., AlertRule]:
 
 @pytest.fixture
 def look(filled) -> Callable[[float], list[str]]:
-    """Looks every 15 seconds until so many after noon; returns the subjects of the mails made meanwhile."""
+    """Looks until so many seconds after noon; returns the subjects of the mails made meanwhile.
+
+    The first time is after 15 seconds, as on the schedule. Then it looks once a minute, because tests change nothing
+    meanwhile.
+    """
     LastCheck.objects.update_or_create(pk=1, defaults={"at": NOON})
 
     def at(seconds: float) -> list[str]:
         before = set(Delivery.objects.values_list("pk", flat=True))
-        moment = LastCheck.objects.get().at
-        while moment < NOON + timedelta(seconds=seconds):
-            moment = min(moment + timedelta(seconds=15), NOON + timedelta(seconds=seconds))
+        moment, end, step = LastCheck.objects.get().at, NOON + timedelta(seconds=seconds), timedelta(seconds=15)
+        while moment < end:
+            moment = min(moment + step, end)
             checking._look(moment)
+            step = timedelta(minutes=1)
         found = Delivery.objects.filter(webhook=None).exclude(pk__in=before).order_by("id")
         return list(found.values_list("subject", flat=True))
 
