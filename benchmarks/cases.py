@@ -46,7 +46,8 @@ class Case:
         return f"{self.name}: {self.value_as_text()} {self.unit} (±{self.spread:.0%}){ratios}"
 
     def value_as_text(self) -> str:
-        return f"{self.value:,.{0 if self.value >= 100 else 3}f}"
+        # A count has no decimals.
+        return f"{self.value:,.{0 if self.value >= 100 or isinstance(self.value, int) else 3}f}"
 
 
 class Timed(NamedTuple):

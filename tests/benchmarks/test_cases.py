@@ -57,6 +57,11 @@ def test_work_that_measures_its_own_time_is_taken_at_its_word():
     assert case.value == 200
 
 
+def test_a_count_is_written_without_decimals_and_a_measurement_below_100_with_three():
+    assert [Case("wrong", value, "windows").value_as_text() for value in (0, 12, 1_234)] == ["0", "12", "1,234"]
+    assert [Case("p50", value, "ms").value_as_text() for value in (0.5, 99.0, 1_234.5)] == ["0.500", "99.000", "1,234"]
+
+
 def test_a_case_is_read_back_as_it_was_printed():
     printed = median_case("merge", RATES, "keys/s", {"upsert": REFERENCE}).as_json()
 
