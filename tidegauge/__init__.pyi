@@ -43,13 +43,13 @@ from tidegauge.pipelines.sources.files.formats import ParquetFiles as ParquetFil
 from tidegauge.pipelines.sources.files.formats import TextFiles as TextFiles
 from tidegauge.pipelines.sources.guarantee import guarantee as guarantee
 from tidegauge.pipelines.sources.kafka.topics import KafkaTopics as KafkaTopics
+from tidegauge.pipelines.sources.pending import Pending as Pending
 from tidegauge.pipelines.sources.postgres.changes import PostgresChanges as PostgresChanges
 from tidegauge.pipelines.sources.redis.streams import RedisStreams as RedisStreams
 from tidegauge.pipelines.sources.registry.schemas import Registry as Registry
 from tidegauge.pipelines.sources.simple import Rate as Rate
 from tidegauge.pipelines.sources.simple import Socket as Socket
 from tidegauge.pipelines.sources.source import Parsed as Parsed
-from tidegauge.pipelines.sources.source import Pending as Pending
 from tidegauge.pipelines.sources.source import Source as Source
 from tidegauge.pipelines.sources.source import Span as Span
 from tidegauge.pipelines.sources.spark_source import SparkSource as SparkSource

@@ -23,7 +23,9 @@ from tidegauge.pipelines.declare.context import BatchContext
 from tidegauge.pipelines.declare.stream import Node, PartitionPersist, PersistentAggregate, Stream
 from tidegauge.pipelines.errors import PipelineError, failure_reason
 from tidegauge.pipelines.sources.guarantee import Spout
-from tidegauge.pipelines.sources.source import Parsed, Pending, declared
+from tidegauge.pipelines.sources.pending import Pending
+from tidegauge.pipelines.sources.schemas import declared
+from tidegauge.pipelines.sources.source import Parsed
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger.batch import Batch
 from tidegauge.state_backends.ledger.source_input import Identity, SourceInput

@@ -14,7 +14,8 @@ from tidegauge.pipelines.declare.rule_rows import check_place
 from tidegauge.pipelines.declare.stream import FedState, Node, PartitionPersist, PersistentAggregate, Stream, Watermark
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.sources.guarantee import APPROXIMATE, AT_LEAST_ONCE, EXACTLY_ONCE, Spout, guarantee
-from tidegauge.pipelines.sources.source import Source, Sources, called
+from tidegauge.pipelines.sources.source import Source, called
+from tidegauge.pipelines.sources.sources import Sources
 from tidegauge.pipelines.sources.ticks import Ticks
 from tidegauge.state_backends.schema.inputs import Inputs
 from tidegauge.state_backends.spec.state_spec import NAME, NAME_RULE, Guarantee, StateSpec, weakest

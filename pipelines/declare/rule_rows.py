@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 from tidegauge.pipelines.declare.rules import Rule
 from tidegauge.pipelines.declare.stream import Node, PartitionPersist, PersistentAggregate, Stream
 from tidegauge.pipelines.errors import PipelineError
-from tidegauge.pipelines.sources.parsing import BAD_LINE, json_events, why_bad
+from tidegauge.pipelines.sources.bad_lines import why_bad
+from tidegauge.pipelines.sources.parsing import BAD_LINE, json_events
 from tidegauge.pipelines.sources.source import Parsed, Source, called
 from tidegauge.pipelines.spark.observed import JobMetrics, Observed
 from tidegauge.pipelines.spark.packing import JSON_OPTIONS

@@ -27,7 +27,8 @@ from tidegauge.pipelines.driver.progress import ProgressLog
 from tidegauge.pipelines.driver.running_query import NO_CONNECT, RunningQuery, active, batch_session
 from tidegauge.pipelines.driver.session import DriverSession
 from tidegauge.pipelines.errors import PipelineError, failure_reason
-from tidegauge.pipelines.sources.source import GivenSource, as_progress
+from tidegauge.pipelines.sources.pending import as_progress
+from tidegauge.pipelines.sources.source import GivenSource
 from tidegauge.pipelines.spark.conf import BATCH_SETTINGS
 from tidegauge.pipelines.spark.java_classes import keep_classes
 from tidegauge.pipelines.spark.session import in_session, is_local, ship

@@ -25,7 +25,8 @@ from tidegauge.pipelines.driver.query import OnBatch, QueryRun
 from tidegauge.pipelines.driver.run_options import RunOptions
 from tidegauge.pipelines.driver.session import DriverSession
 from tidegauge.pipelines.errors import PipelinePausedError, failure_reason, is_retryable
-from tidegauge.pipelines.sources.source import Pending, Source, as_progress
+from tidegauge.pipelines.sources.pending import Pending, as_progress
+from tidegauge.pipelines.sources.source import Source
 from tidegauge.pipelines.spark.session import has_ended
 from tidegauge.state_backends.errors import FencedError, PipelineHeldError
 from tidegauge.state_backends.ledger import driver_status

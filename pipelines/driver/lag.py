@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 
-from tidegauge.pipelines.sources.source import Pending, combined
+from tidegauge.pipelines.sources.pending import Pending, combined
 
 # The metric in which sources of files and tables report it.
 FILES = "numFilesOutstanding"

@@ -11,7 +11,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from tidegauge.pipelines.driver.lag import lag, lag_figures
-from tidegauge.pipelines.sources.source import Pending
+from tidegauge.pipelines.sources.pending import Pending
 from tidegauge.state_backends.ledger.batch import Batch, record_metrics
 
 # Spark's names for the parts of a trigger, in milliseconds.

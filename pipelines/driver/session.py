@@ -16,7 +16,7 @@ from tidegauge.pipelines.connections import connect
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.driver.announcing import acquired
 from tidegauge.pipelines.driver.progress import Measured
-from tidegauge.pipelines.sources.source import Pending
+from tidegauge.pipelines.sources.pending import Pending
 from tidegauge.state_backends.dead_letters import replay as dead_letter_replay
 from tidegauge.state_backends.errors import PipelineHeldError, SynchronizerError
 from tidegauge.state_backends.ledger import driver_status, findings

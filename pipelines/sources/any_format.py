@@ -15,7 +15,8 @@ from tidegauge.pipelines.checkpoint.files import CheckpointPath, compact_json
 from tidegauge.pipelines.checkpoint.folder import offset_range
 from tidegauge.pipelines.errors import InputLostError
 from tidegauge.pipelines.sources.guarantee import Spout
-from tidegauge.pipelines.sources.source import Pending, offsets_held
+from tidegauge.pipelines.sources.pending import Pending
+from tidegauge.pipelines.sources.source import offsets_held
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
 from tidegauge.state_backends.repair.resume import Files, ResumePoint

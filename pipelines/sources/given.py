@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.sources.any_format import AnyFormat
 from tidegauge.pipelines.sources.guarantee import Spout
-from tidegauge.pipelines.sources.source import Parsed, declared
+from tidegauge.pipelines.sources.schemas import declared
+from tidegauge.pipelines.sources.source import Parsed
 from tidegauge.state_backends.aggregators.column import quoted
 
 

@@ -1,48 +1,25 @@
-"""The protocols of a source, `Sources`, which reads all sources of a query as one, and what several sources share.
-
-A query has one streaming DataFrame. `Sources` merges those of its sources, so that their input of a batch commits
-together.
-"""
+"""What a source is: its protocol, those of what some sources can do besides, and what several of them share."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import psycopg
-from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from tidegauge.pipelines.checkpoint.files import CheckpointPath
-from tidegauge.pipelines.checkpoint.folder import batch_offsets, offset_range
-from tidegauge.pipelines.errors import InputLostError, PipelineError
+from tidegauge.pipelines.checkpoint.folder import offset_range
 from tidegauge.pipelines.sources.guarantee import Spout
+from tidegauge.pipelines.sources.pending import Pending
 from tidegauge.state_backends.aggregators.column import quoted
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
 from tidegauge.state_backends.repair.resume import Files, ResumePoint, files_up_to
-from tidegauge.state_backends.schema.counted import CountedInput, CountedSource
-
-# From the strongest promise to the weakest.
-STRENGTH: list[Spout] = ["transactional", "opaque", "non_transactional"]
+from tidegauge.state_backends.schema.counted import CountedSource
 
 # The column of a stream of changes that is negative for an old row, so that `Stream.retract` subtracts it.
 SIGN = "_sign"
-
-
-@dataclass(frozen=True)
-class Pending:
-    """Input that no committed batch has read: `count` of a `unit`, such as 3 files.
-
-    oldest: when the oldest of it arrived, ISO, or None.
-    alarm: a problem that an operator should solve before it gets worse, or None.
-    """
-
-    count: int
-    unit: str
-    oldest: str | None
-    alarm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -225,113 +202,9 @@ class ReplayedSource(Protocol):
         """Parse raw records of dead letters, as `dead_letters` gives them, by the rules of `parse`."""
 
 
-class Sources:
-    """The sources of one query. If there are several, the column `_0`, `_1`, .. of a row holds its source's input.
-
-    Input that is parsed by row is parsed in the query itself, because Spark then plans it once, not for every batch.
-    spout: the weakest of their promises.
-    """
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self.spout: Spout = max((source.spout for source in sources), key=STRENGTH.index)
-        self.packages = tuple(sorted({package for source in sources for package in source.packages}))
-        self._sources = sources
-        self._parsed: Sequence[Parsed] = ()
-
-    def load(self, spark: SparkSession, waiting: Collection[Source] = ()) -> DataFrame:
-        """Return the streaming DataFrame of their input, which `split` takes apart again.
-
-        waiting: sources of which new batches read nothing.
-        """
-        raw = [
-            source.load_waiting(spark) if source in waiting else source.load(spark)  # type: ignore[attr-defined]
-            for source in self._sources
-        ]
-        self._parsed = [source.parse(rows) for source, rows in zip(self._sources, raw, strict=True)]
-        frames = [parsed.rows if parsed.by_row else rows for parsed, rows in zip(self._parsed, raw, strict=True)]
-        if len(frames) == 1:
-            return frames[0]
-        first, *others = (frame.select(F.struct("*").alias(f"_{place}")) for place, frame in enumerate(frames))
-        for other in others:
-            first = first.unionByName(other, allowMissingColumns=True)
-        return first
-
-    def split(self, batch: DataFrame) -> list[Parsed]:
-        """Return the parsed input of each source in a micro-batch of the query that was loaded."""
-        if isinstance(self._sources[0], GivenSource):
-            return [self._sources[0].parse_given(batch)]
-        parts = [batch]
-        if len(self._sources) > 1:
-            parts = [batch.where(f"_{place} is not null").select(f"_{place}.*") for place in range(len(self._sources))]
-        return [
-            replace(parsed, rows=part) if parsed.by_row else source.parse(part)
-            for source, parsed, part in zip(self._sources, self._parsed, parts, strict=True)
-        ]
-
-    def held(self, checkpoint: CheckpointPath, batch_id: int) -> list[SourceInput | None]:
-        """Return what a planned batch reads of each source, None if the checkpoint does not say."""
-        places = self.at_places(len(batch_offsets(checkpoint, batch_id) or self._sources))
-        return [source.held(checkpoint, batch_id, place) for place, source in enumerate(places)]
-
-    def at_places(self, count: int) -> Sequence[Source]:
-        """Return the source at each place of a query that has `count` sources in its checkpoint."""
-        # Not at the top, because that module imports this one.
-        from tidegauge.pipelines.sources.ticks import Ticks
-
-        if isinstance(self._sources[0], GivenSource):
-            return [self._sources[0]] * count
-        # Matched by their number, because a pipeline may gain or lose its ticks between two runs.
-        events = [source for source in self._sources if not isinstance(source, Ticks)]
-        return {len(events): events, len(events) + 1: [*events, Ticks()]}.get(count, self._sources)
-
-    def identities(self) -> list[Identity]:
-        """Return what each source reads, with its id."""
-        return [source.identity() for source in self._sources]
-
-    def missing(self, spark: SparkSession, counted: CountedInput) -> list[str]:
-        """Say which counted input a query from the start would no longer read, as far as the sources know."""
-        found = (source.missing(spark, counted.of(place)) for place, source in enumerate(self._sources))
-        return [missing for missing in found if missing]
-
-    def check_from(
-        self, offsets: Sequence[Any], again: Callable[[int], Collection[str]], spark: Callable[[], SparkSession]
-    ) -> Iterator[tuple[Source, InputLostError | None]]:
-        """Yield each source, and why what comes after its offset cannot be read; None if it can.
-
-        again: returns, for the place of a source, the items that it has read after the offset.
-        """
-        for place, (source, offset) in enumerate(zip(self.at_places(len(offsets)), offsets, strict=True)):
-            try:
-                source.check_from(offset, again(place), spark)
-                yield source, None
-            except InputLostError as lost:
-                yield source, lost
-
-    def pending(self, checkpoint: CheckpointPath) -> Pending | None:
-        """Return what all sources together have pending, or None if no source knows."""
-        return combined([source.pending(checkpoint, place) for place, source in enumerate(self._sources)])
-
-
-def combined(parts: Iterable[Pending | None]) -> Pending | None:
-    """Add up what several sources have pending, with the alarms of all; None if none of them knows."""
-    known = [part for part in parts if part is not None]
-    if not known:
-        return None
-    oldest = min((part.oldest for part in known if part.oldest), default=None)
-    units = " and ".join(sorted({part.unit for part in known}))
-    alarm = "; ".join(part.alarm for part in known if part.alarm) or None
-    return Pending(sum(part.count for part in known), units, oldest, alarm)
-
-
 def called(source: Source) -> str:
     """Return how a message names a source: by its text, or by its class if it has none."""
     return type(source).__name__ if type(source).__str__ is object.__str__ else str(source)
-
-
-def as_progress(pending: Pending | None) -> dict[str, Any]:
-    if pending is None:
-        return {}
-    return {"pending": {name: value for name, value in vars(pending).items() if name != "alarm" or value is not None}}
 
 
 def offsets_held(checkpoint: CheckpointPath, batch_id: int, place: int, name: str) -> SourceInput | None:
@@ -341,45 +214,3 @@ def offsets_held(checkpoint: CheckpointPath, batch_id: int, place: int, name: st
         return None
     start, end = offsets
     return SourceInput("positions", {} if start == end else {name: [start, end]})
-
-
-def declared(schema: str | StructType, where: str, reserved: Iterable[str] = ()) -> StructType:
-    """Return a schema given as Spark DDL or as a StructType.
-
-    where: the source, for the error. reserved: names that the source needs for itself.
-    Raises PipelineError if it is not a schema, or names no column, one twice, or a reserved one.
-    """
-    columns = _from_ddl(schema, where)
-    names = [name.casefold() for name in columns.names]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    taken = sorted({name.casefold() for name in reserved} & set(names))
-    if not names or twice or taken:
-        fault = "names no columns"
-        if twice:
-            fault = f"names {twice[0]!r} twice"
-        elif taken:
-            fault = f"names {taken[0]!r}, which the source needs for itself; rename the column"
-        raise PipelineError(f"source {where}: schema {fault}")
-    return columns
-
-
-def _from_ddl(schema: str | StructType, where: str) -> StructType:
-    if isinstance(schema, StructType):
-        return schema
-    try:
-        parsed = StructType.fromDDL(schema)
-    except ParseException as error:
-        raise PipelineError(f"source {where}: schema {schema!r} is not Spark DDL: {error}") from error
-    if not isinstance(parsed, StructType):
-        raise PipelineError(f"source {where}: schema {schema!r} names no columns")
-    return parsed
-
-
-def required(schema: StructType) -> list[str]:
-    """Return the names of the columns that must hold a value."""
-    return [field.name for field in schema if not field.nullable]
-
-
-def nullable(schema: StructType) -> StructType:
-    """Return the same columns, none of them required, because Spark may fill absent required values with defaults."""
-    return StructType([StructField(field.name, field.dataType, True) for field in schema])

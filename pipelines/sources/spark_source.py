@@ -10,7 +10,8 @@ from pyspark.sql.types import StructType
 from tidegauge.pipelines.errors import PipelineError, SourceSetupError, failure_reason
 from tidegauge.pipelines.sources.any_format import AnyFormat
 from tidegauge.pipelines.sources.guarantee import MATRIX, Spout
-from tidegauge.pipelines.sources.source import Parsed, declared
+from tidegauge.pipelines.sources.schemas import declared
+from tidegauge.pipelines.sources.source import Parsed
 
 # Formats that need a package, with its Maven coordinates; the parts in braces depend on the release of Spark.
 PACKAGES = {

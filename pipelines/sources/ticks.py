@@ -17,8 +17,9 @@ from pyspark.sql.types import StructType
 
 from tidegauge.pipelines.checkpoint.files import CheckpointPath, compact_json
 from tidegauge.pipelines.sources.guarantee import Spout
+from tidegauge.pipelines.sources.pending import Pending
 from tidegauge.pipelines.sources.python_reader import python_stream
-from tidegauge.pipelines.sources.source import Parsed, Pending
+from tidegauge.pipelines.sources.source import Parsed
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
 from tidegauge.state_backends.schema.counted import CountedSource

@@ -2,9 +2,11 @@
 
 from tidegauge.state_backends.aggregators.basic import Max, Min, StdDev, Variance
 from tidegauge.state_backends.aggregators.by_time import First, Last, Latest
+from tidegauge.state_backends.aggregators.distinct import DistinctCount, DistinctSet
+from tidegauge.state_backends.aggregators.quantiles import Quantiles
 from tidegauge.state_backends.aggregators.reducer import Reducer
 from tidegauge.state_backends.aggregators.retractable import RetractableMax, RetractableMin
-from tidegauge.state_backends.aggregators.sketches import DistinctCount, DistinctSet, Quantiles, TopK
+from tidegauge.state_backends.aggregators.top_k import TopK
 from tidegauge.state_backends.aggregators.total import Count, Mean, RowCount, Sum
 from tidegauge.state_backends.protocols import Aggregator
 

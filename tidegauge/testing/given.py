@@ -38,7 +38,9 @@ from tidegauge.pipelines.declare.stream import FedState, Stream
 from tidegauge.pipelines.errors import PipelineError
 from tidegauge.pipelines.sources.files.folder import Folder
 from tidegauge.pipelines.sources.files.formats import CsvFiles, JsonFiles, ParquetFiles, TextFiles
-from tidegauge.pipelines.sources.source import Parsed, Pending, Source, Span, nullable
+from tidegauge.pipelines.sources.pending import Pending
+from tidegauge.pipelines.sources.schemas import nullable
+from tidegauge.pipelines.sources.source import Parsed, Source, Span
 from tidegauge.pipelines.sources.ticks import Ticks
 from tidegauge.pipelines.spark.session import as_arrow
 from tidegauge.state_backends.dead_letters.letters import DeadLetter

@@ -28,7 +28,9 @@ from tidegauge.pipelines.checkpoint.folder import offset_range
 from tidegauge.pipelines.errors import InputLostError, SourceSetupError
 from tidegauge.pipelines.sources.guarantee import Spout
 from tidegauge.pipelines.sources.parsing import RESERVED
-from tidegauge.pipelines.sources.source import Pending, Span, declared
+from tidegauge.pipelines.sources.pending import Pending
+from tidegauge.pipelines.sources.schemas import declared
+from tidegauge.pipelines.sources.source import Span
 from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
 from tidegauge.state_backends.repair.resume import Files, ResumePoint
 from tidegauge.state_backends.schema.counted import CountedSource, missing_files

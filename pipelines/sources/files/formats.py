@@ -15,20 +15,11 @@ from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, String
 
 from tidegauge.pipelines.checkpoint.file_log import path_of
 from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.sources.bad_lines import A_HEADER, line_numbers, why_bad, why_bad_csv
 from tidegauge.pipelines.sources.files.folder import FILE, Folder
-from tidegauge.pipelines.sources.parsing import (
-    A_HEADER,
-    BAD_LINE,
-    BAD_ROW,
-    CORRUPT,
-    csv_events,
-    csv_row,
-    json_events,
-    line_numbers,
-    why_bad,
-    why_bad_csv,
-)
-from tidegauge.pipelines.sources.source import Parsed, nullable, required
+from tidegauge.pipelines.sources.parsing import BAD_LINE, BAD_ROW, CORRUPT, csv_events, csv_row, json_events
+from tidegauge.pipelines.sources.schemas import nullable, required
+from tidegauge.pipelines.sources.source import Parsed
 from tidegauge.pipelines.spark.rows import read_rows
 from tidegauge.state_backends.aggregators.column import quoted
 from tidegauge.state_backends.dead_letters.letters import DeadLetter, record_bytes, record_value

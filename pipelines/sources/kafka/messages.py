@@ -11,10 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidegauge.pipelines.sources.parsing import BAD_LINE, RESERVED, json_events, why_bad
+from tidegauge.pipelines.sources.bad_lines import why_bad
+from tidegauge.pipelines.sources.parsing import BAD_LINE, RESERVED, json_events
 from tidegauge.pipelines.sources.registry.schemas import Registry
 from tidegauge.pipelines.sources.registry.wire import Decoder
-from tidegauge.pipelines.sources.source import Parsed, declared
+from tidegauge.pipelines.sources.schemas import declared
+from tidegauge.pipelines.sources.source import Parsed
 from tidegauge.pipelines.spark.rows import read_rows
 from tidegauge.state_backends.dead_letters.letters import DeadLetter, record_bytes, record_value
 

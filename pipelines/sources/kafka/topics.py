@@ -26,8 +26,9 @@ from tidegauge.pipelines.sources.guarantee import Spout
 from tidegauge.pipelines.sources.kafka.admin import KafkaAdmin, Lag, Offsets, check_partitions, first_offsets
 from tidegauge.pipelines.sources.kafka.messages import MESSAGE, Messages
 from tidegauge.pipelines.sources.kafka.start import start_fault, start_offsets, start_options
+from tidegauge.pipelines.sources.pending import Pending
 from tidegauge.pipelines.sources.registry.schemas import Registry
-from tidegauge.pipelines.sources.source import Parsed, Pending, Span
+from tidegauge.pipelines.sources.source import Parsed, Span
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.state_backends.ledger.source_input import Identity, SourceInput
 from tidegauge.state_backends.schema.counted import CountedSource, later_start

@@ -23,6 +23,7 @@ from tidegauge.pipelines.checkpoint.files import CheckpointPath
 from tidegauge.pipelines.errors import InputLostError, PipelineError, SourceSetupError
 from tidegauge.pipelines.sources.guarantee import Spout
 from tidegauge.pipelines.sources.parsing import by_cast, check_types, why_unreadable
+from tidegauge.pipelines.sources.pending import Pending
 from tidegauge.pipelines.sources.postgres.batch import OldRows, Wanted, position
 from tidegauge.pipelines.sources.postgres.copy import FirstCopy
 from tidegauge.pipelines.sources.postgres.pgoutput import as_text
@@ -30,7 +31,7 @@ from tidegauge.pipelines.sources.postgres.reader import AT, CHANGE, LSN, UNCHANG
 from tidegauge.pipelines.sources.postgres.slot import IDENTITY, Slot, connect
 from tidegauge.pipelines.sources.postgres.table import Table, check_old_rows, find_table
 from tidegauge.pipelines.sources.python_reader import python_stream
-from tidegauge.pipelines.sources.source import SIGN, Parsed, Pending, offsets_held
+from tidegauge.pipelines.sources.source import SIGN, Parsed, offsets_held
 from tidegauge.pipelines.spark.rows import read_rows
 from tidegauge.pipelines.spark.versions import LIMITED_READERS, require_spark
 from tidegauge.state_backends.aggregators.column import quoted

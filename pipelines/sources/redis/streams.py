@@ -20,6 +20,7 @@ from pyspark.sql.types import StringType, StructType
 from tidegauge.pipelines.checkpoint.files import CheckpointPath
 from tidegauge.pipelines.checkpoint.folder import committed_offset, offset_range
 from tidegauge.pipelines.errors import InputLostError, PipelineError, SourceSetupError
+from tidegauge.pipelines.sources.bad_lines import why_bad
 from tidegauge.pipelines.sources.exact import json_misfit
 from tidegauge.pipelines.sources.guarantee import Spout
 from tidegauge.pipelines.sources.parsing import (
@@ -28,9 +29,9 @@ from tidegauge.pipelines.sources.parsing import (
     check_types,
     is_one_json_value,
     json_row,
-    why_bad,
     why_unreadable,
 )
+from tidegauge.pipelines.sources.pending import Pending
 from tidegauge.pipelines.sources.python_reader import python_batch, python_stream
 from tidegauge.pipelines.sources.redis.reader import (
     ENTRY,
@@ -46,7 +47,7 @@ from tidegauge.pipelines.sources.redis.reader import (
     count_entries,
     last_id,
 )
-from tidegauge.pipelines.sources.source import Parsed, Pending, Span
+from tidegauge.pipelines.sources.source import Parsed, Span
 from tidegauge.pipelines.spark.rows import read_rows
 from tidegauge.pipelines.spark.versions import LIMITED_READERS, require_spark
 from tidegauge.state_backends.aggregators.column import quoted

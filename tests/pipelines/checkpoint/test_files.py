@@ -17,7 +17,7 @@ from tidegauge.pipelines.errors import CheckpointUnreachableError, PipelineError
 from tidegauge.pipelines.jobs.word_count import word_count
 from tidegauge.pipelines.repair.recovery import Recovery
 from tidegauge.pipelines.repair.reprocess import Reprocess, roll_back
-from tidegauge.pipelines.sources.source import Sources
+from tidegauge.pipelines.sources.sources import Sources
 from tidegauge.pipelines.spark.conf import FILE_MANAGER, SETTINGS, manage_files_of_stores
 from tidegauge.state_backends import BatchLedger
 from tidegauge.state_backends.errors import CheckpointMismatchError, CheckpointTornError

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.streaming.listener import SourceProgress
 
 from tidegauge.pipelines.driver.lag import lag, lag_figures
-from tidegauge.pipelines.sources.source import Pending
+from tidegauge.pipelines.sources.pending import Pending
 
 RATES = {"description": "any", "numInputRows": 1, "inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0}
 

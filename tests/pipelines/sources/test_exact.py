@@ -15,17 +15,9 @@ from pyspark.sql.types import StructType
 from tests.recovery_page import message_of
 from tidegauge.pipelines.declare.pipeline import Pipeline
 from tidegauge.pipelines.declare.stream import Stream
+from tidegauge.pipelines.sources.bad_lines import why_bad, why_bad_csv
 from tidegauge.pipelines.sources.files.formats import CsvFiles, JsonFiles, ParquetFiles
-from tidegauge.pipelines.sources.parsing import (
-    BAD_LINE,
-    csv_events,
-    csv_row,
-    json_events,
-    json_row,
-    why_bad,
-    why_bad_csv,
-    why_unreadable,
-)
+from tidegauge.pipelines.sources.parsing import BAD_LINE, csv_events, csv_row, json_events, json_row, why_unreadable
 from tidegauge.pipelines.spark.versions import spark_version
 from tidegauge.state_backends import Count, StateSpec
 

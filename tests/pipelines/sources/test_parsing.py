@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.types import StructType
 
-from tidegauge.pipelines.sources.parsing import line_numbers, why_bad, why_bad_csv
+from tidegauge.pipelines.sources.bad_lines import line_numbers, why_bad, why_bad_csv
 
 SCHEMA = (
     StructType()

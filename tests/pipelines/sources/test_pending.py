@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tidegauge.pipelines.sources.source import Pending, combined
+from tidegauge.pipelines.sources.pending import Pending, combined
 
 SLOT = Pending(2_000, "bytes of log", "2026-11-26T10:00:00+00:00", "the slot holds 2 GB")
 FILES = Pending(3, "files", None)

@@ -28,7 +28,7 @@ from tidegauge.state_backends.aggregators import (
     Sum,
     Variance,
 )
-from tidegauge.state_backends.aggregators.sketches import Sketch
+from tidegauge.state_backends.aggregators.sketch import Sketch
 from tidegauge.state_backends.errors import FoldRangeError, SpecError
 from tidegauge.state_backends.reader.groups import fold_all
 

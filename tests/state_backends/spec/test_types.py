@@ -13,7 +13,7 @@ from tests.contracts.backends import BACKENDS
 from tests.state_backends.spec import test_key_bytes
 from tests.webapp.api import test_typed_keys
 from tidegauge.state_backends import Count, StateSpec, Versioned
-from tidegauge.state_backends.aggregators import by_time, column, sketches
+from tidegauge.state_backends.aggregators import by_time, column, distinct, quantiles
 from tidegauge.state_backends.backends.redis import row_codec
 from tidegauge.state_backends.errors import KeyShapeError
 from tidegauge.state_backends.reader import bounds
@@ -59,8 +59,8 @@ def test_a_dict_by_sql_type_covers_the_table(names, of):
         pytest.param(column.FITS, column.VALUE_TYPES, id="what Spark holds and PostgreSQL does not"),
         pytest.param(column.NUMBER_TYPES, column.VALUE_TYPES, id="numbers"),
         pytest.param(by_time.FIELD_TYPES, column.VALUE_TYPES, id="fields of Latest"),
-        pytest.param(sketches.ITEM_TYPES, column.VALUE_TYPES, id="items that are counted"),
-        pytest.param(sketches.FORMATS, column.NUMBER_TYPES, id="numbers of quantiles"),
+        pytest.param(distinct.ITEM_TYPES, column.VALUE_TYPES, id="items that are counted"),
+        pytest.param(quantiles.FORMATS, column.NUMBER_TYPES, id="numbers of quantiles"),
         pytest.param(column.VALUE_TYPES, TYPES, id="values of measures"),
     ],
 )
