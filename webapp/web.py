@@ -1,4 +1,4 @@
-"""The web process: `granian --interface asginl --http 1 tidegauge.webapp.web:application`. See core/front.py.
+"""The web process: `granian --interface asginl --http 1 tidegauge.webapp.web:application`. See serving/front.py.
 
 A client costs a file descriptor, and systems start a process with as few as 1,024 of those that it may have.
 """

@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from tests.webapp.api.checked_client import CheckedClient
 from tidegauge.webapp.accounts.callers import caller_of
 from tidegauge.webapp.catalog.waits import COMMITTED, Committed, Wait, Waits
-from tidegauge.webapp.serving.front import environ_of
+from tidegauge.webapp.serving.environ import environ_of
 from tidegauge.webapp.serving.on_loop import Arrived, LoopAnswer, LoopAnswers
 
 STATE = "/api/v1/states/flights_by_carrier"

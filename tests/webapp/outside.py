@@ -32,7 +32,7 @@ from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.console.boards.models import Board
 from tidegauge.webapp.console.saved_views.models import SavedView
-from tidegauge.webapp.maintenance.services import pause_pipeline
+from tidegauge.webapp.maintenance.operations import pause_pipeline
 from tidegauge.webapp.notify.alerts.models import Alert, AlertRule
 
 KEY = {"shop": "text", "item": "text"}

@@ -13,8 +13,9 @@ from rest_framework.views import APIView
 
 from tidegauge.webapp.accounts.permissions import api_key, key_scope
 from tidegauge.webapp.api.export import FORMATS
+from tidegauge.webapp.api.parameters import check_parameters, parameters_of
 from tidegauge.webapp.api.rendering import conditional
-from tidegauge.webapp.api.requests import RequestSerializer, check_parameters, parameters_of
+from tidegauge.webapp.api.requests import RequestSerializer
 from tidegauge.webapp.catalog.visible import Visible, without_names
 
 

@@ -38,9 +38,9 @@ from tidegauge.webapp.api.entries import InvalidCursorError, PagesGoneError
 from tidegauge.webapp.api.fields import TooManyKeysError
 from tidegauge.webapp.api.lookups import NotReachedError, OtherEpochError, WrongLookupError
 from tidegauge.webapp.api.one_key import KeyNotFoundError
+from tidegauge.webapp.api.parameters import UnknownParameterError
 from tidegauge.webapp.api.problems import MEDIA_TYPE, codes_of, problem
 from tidegauge.webapp.api.rendering import RequestTooLargeError, UnreadableJsonError
-from tidegauge.webapp.api.requests import UnknownParameterError
 from tidegauge.webapp.api.saved_queries.selectors import BrokenQueryError, UnknownQueryError, WithdrawnQueryError
 from tidegauge.webapp.catalog.runs import UnfinishedRunError, UnknownRunError
 from tidegauge.webapp.core.pooler import NoSessionError

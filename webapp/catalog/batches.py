@@ -8,7 +8,8 @@ from typing import Any
 
 from tidegauge.state_backends.errors import UnknownPipelineError
 from tidegauge.webapp.catalog.models import Batch
-from tidegauge.webapp.catalog.queries import PipelineStatus, fetch, pipeline_names
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
+from tidegauge.webapp.catalog.queries import fetch, pipeline_names
 
 
 @dataclass(frozen=True)

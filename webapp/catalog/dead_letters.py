@@ -11,7 +11,8 @@ from typing import Any
 
 from tidegauge.state_backends.dead_letters.letters import HAS_PATTERN, PATTERN_OF_HEAD, REASON_HEAD
 from tidegauge.state_backends.errors import UnknownPipelineError
-from tidegauge.webapp.catalog.queries import PipelineStatus, fetch, pipeline_names
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
+from tidegauge.webapp.catalog.queries import fetch, pipeline_names
 
 # Selects, in a filter, the letters that no state has rejected. No state can have this name.
 SOURCE = "(source)"

@@ -5,8 +5,6 @@ Each function takes one or two statements, whatever the number of pipelines and 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
@@ -14,21 +12,16 @@ import psycopg
 from django.db import connection
 from psycopg import sql
 
-from tidegauge.state_backends import StateSpec
-from tidegauge.state_backends.committed import STATE_AND_LEDGER, isolation
+from tidegauge.state_backends.committed import STATE_AND_LEDGER
 from tidegauge.state_backends.errors import SynchronizerError, UnknownNameError
-from tidegauge.state_backends.ledger.driver_start import PLAIN, DriverStart
 from tidegauge.state_backends.schema import former
 from tidegauge.state_backends.schema.definition import from_definition
-from tidegauge.state_backends.spec.state_spec import weakest
-from tidegauge.state_backends.spec.tiles import seconds_kept
 from tidegauge.state_backends.synchronizer import membership
 from tidegauge.state_backends.synchronizer.membership import Member
 from tidegauge.webapp.catalog import readers
-from tidegauge.webapp.catalog.trend import TREND, Trend
-
-# Statuses that a driver reports while it runs. If the driver is gone they are outdated, and the pipeline is `lost`.
-ALIVE_STATUSES = {"starting", "running", "paused", "restarting"}
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus, status_from_row
+from tidegauge.webapp.catalog.state_summary import StateSummary, summary_from_row
+from tidegauge.webapp.catalog.trend import TREND
 
 # Rows of tables up to this size in all are counted (about 5 ms), the smallest tables first; those of others estimated.
 COUNTED_BYTES = 8 * 1024 * 1024
@@ -39,131 +32,15 @@ LEAST_COUNTED_BYTES = COUNTED_BYTES // 20
 JSON_TYPES = {psycopg.adapters.types["jsonb"].oid}
 
 
-@dataclass(frozen=True)
-class ReprocessStatus:
-    """Progress of reprocessing a pipeline's states, as ReprocessSerializer describes it."""
-
-    status: str
-    message: str
-    since: datetime
-    batches: int
-    rows: int
-    rows_per_second: float
-    pending: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class LastReprocess:
-    """The reprocess that the present states are from, as LastReprocessSerializer describes it."""
-
-    swapped_at: datetime
-    kept_until: datetime | None
-    bytes: int
-    lacks: str
-
-
-@dataclass(frozen=True)
-class PipelineStatus:
-    """One pipeline and its driver, as PipelineSerializer describes them.
-
-    pending: None if unknown. Nobody knows whether input has come since a driver ended, so an empty backlog that it
-        reported is unknown then. waiting_since, lag_seconds: None, 0 if nothing waits; None, None if unknown.
-    committed_time: the batch time of the committed batch; committed_at: when it was committed.
-    host, pid, started_at, start: of its last driver, and how that was started. ended_at: its last report, if it has
-        ended. message: with its commands as they work on that host.
-    trend: None without batches of the last minutes. rows_in: of all batches. unserved: the states with a finding.
-    """
-
-    name: str
-    description: str
-    spout: str
-    guarantee: str
-    status: str
-    message: str
-    epoch: str
-    committed_txid: int
-    committed_time: datetime | None
-    open_txid: int | None
-    rows_per_second: float
-    pending: dict[str, Any] | None
-    waiting_since: datetime | None
-    lag_seconds: float | None
-    dead_letters: int
-    rejected_share: float | None
-    late: int
-    dropped: int
-    states: list[str]
-    committed_at: datetime | None
-    failures: int
-    max_failures: int | None
-    next_try_at: datetime | None
-    wanted: str
-    wanted_by: str
-    wanted_at: datetime | None
-    reprocess: ReprocessStatus | None = None
-    last_reprocess: LastReprocess | None = None
-    host: str = ""
-    pid: int | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    start: DriverStart = PLAIN
-    trend: Trend | None = None
-    rows_in: int = 0
-    unserved: Sequence[str] = ()
-
-    @property
-    def is_driven(self) -> bool:
-        return self.status in ALIVE_STATUSES
-
-
-@dataclass(frozen=True)
-class StateSummary:
-    """One state at its pipeline's committed batch, as StateSerializer describes it.
-
-    keys_estimate: live keys, counted if the table is one of few small ones; for other backends than postgres all stored
-        keys.
-    """
-
-    name: str
-    pipeline: str
-    kind: str
-    key: dict[str, str]
-    measures: dict[str, dict[str, Any]]
-    ttl: timedelta | None
-    changelog: bool
-    backend: str
-    keys_estimate: int
-    bytes: int
-    since_txid: int
-    fed: bool
-    last_fed_txid: int | None
-    epoch: str
-    txid: int
-    batch_time: datetime | None
-    guarantee: str
-    isolation: str
-    finding: str
-    warning: str
-    tiles: dict[str, timedelta | None] | None
-
-    @property
-    def ttl_seconds(self) -> float | None:
-        return None if self.ttl is None else self.ttl.total_seconds()
-
-    @property
-    def tile_seconds(self) -> dict[str, float | None] | None:
-        return None if self.tiles is None else seconds_kept(self.tiles)
-
-
 def pipelines() -> list[PipelineStatus]:
-    return [_status(row) for row in fetch(PIPELINES, {"name": None, "state": None})]
+    return [status_from_row(row) for row in fetch(PIPELINES, {"name": None, "state": None})]
 
 
 def pipeline(name: str) -> PipelineStatus:
     rows = fetch(PIPELINES, {"name": name, "state": None})
     if not rows:
         raise _unknown("pipeline", name, pipeline_names())
-    return _status(rows[0])
+    return status_from_row(rows[0])
 
 
 def pipeline_of(state: str) -> PipelineStatus:
@@ -171,7 +48,7 @@ def pipeline_of(state: str) -> PipelineStatus:
     rows = fetch(PIPELINES, {"name": None, "state": state})
     if not rows:
         raise _unknown("state", state, state_names())
-    return _status(rows[0])
+    return status_from_row(rows[0])
 
 
 def pipeline_names() -> list[str]:
@@ -341,69 +218,6 @@ def fetch(statement: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]
     return rows
 
 
-def _reprocess(row: dict[str, Any] | None) -> ReprocessStatus | None:
-    if row is None:
-        return None
-    status = _driver_status(row.pop("alive"), row.pop("reported"))
-    since = datetime.fromisoformat(row.pop("since"))
-    return ReprocessStatus(status=status, since=since, pending=(row.pop("progress") or {}).get("pending"), **row)
-
-
-def _last_reprocess(row: dict[str, Any] | None) -> LastReprocess | None:
-    if row is None:
-        return None
-    until = row["kept_until"]
-    swapped_at = datetime.fromisoformat(row["swapped_at"])
-    return LastReprocess(swapped_at, until and datetime.fromisoformat(until), row["bytes"], row["lacks"])
-
-
-def _status(row: dict[str, Any]) -> PipelineStatus:
-    status = _driver_status(row.pop("alive"), row.pop("reported"))
-    pending = _known_pending(status, (row.pop("progress") or {}).get("pending"))
-    since = min((moment for moment in (_oldest(pending), row.pop("open_time")) if moment), default=None)
-    start = DriverStart.from_json(row.pop("start"))
-    return PipelineStatus(
-        start=start,
-        message=start.spelled(row.pop("message")),
-        status=status,
-        guarantee=weakest(row.pop("guarantees") or [""]),
-        states=row.pop("states") or [],
-        unserved=row.pop("unserved") or [],
-        pending=pending,
-        waiting_since=since,
-        lag_seconds=_lag_seconds(pending, since),
-        trend=Trend.from_json(row.pop("trend")),
-        reprocess=_reprocess(row.pop("reprocess")),
-        last_reprocess=_last_reprocess(row.pop("last_reprocess")),
-        **row,
-    )
-
-
-def _driver_status(alive: bool, reported: str | None) -> str:
-    if reported is None:
-        return "never started"
-    return "lost" if reported in ALIVE_STATUSES and not alive else reported
-
-
-def _known_pending(status: str, pending: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return what is pending; None if a driver that has ended reported nothing, as input may have come since."""
-    is_known = status in ALIVE_STATUSES or status == "finished" or (pending or {}).get("count")
-    return pending if is_known else None
-
-
-def _oldest(pending: dict[str, Any] | None) -> datetime | None:
-    if not pending or not pending.get("count") or not pending.get("oldest"):
-        return None
-    oldest = datetime.fromisoformat(pending["oldest"])
-    return oldest.replace(tzinfo=UTC) if oldest.tzinfo is None else oldest
-
-
-def _lag_seconds(pending: dict[str, Any] | None, since: datetime | None) -> float | None:
-    if since is not None:
-        return max(0.0, (datetime.now(UTC) - since).total_seconds())
-    return 0.0 if pending and not pending.get("count") else None
-
-
 def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:
     counted = _counted(_smallest(rows))
     specs = [from_definition(row["name"], row["definition"], row["ttl"]) for row in rows]
@@ -412,47 +226,7 @@ def _summaries(rows: list[dict[str, Any]]) -> list[StateSummary]:
         row["name"]: external.get(row["name"], (counted.get(row["name"], row["keys"]), row["state_bytes"]))
         for row in rows
     }
-    return [_summary(row, spec, *sizes[spec.name]) for row, spec in zip(rows, specs, strict=True)]
-
-
-def _summary(row: dict[str, Any], spec: StateSpec, keys: int, state_bytes: int) -> StateSummary:
-    return StateSummary(
-        name=spec.name,
-        pipeline=row["pipeline"],
-        kind=spec.kind,
-        key=dict(spec.key),
-        measures=_measures(spec, row["measures_since"], row["measures_last_fed"]),
-        ttl=spec.ttl,
-        changelog=spec.changelog,
-        backend=spec.backend,
-        keys_estimate=keys,
-        bytes=state_bytes + row["changelog_bytes"],
-        since_txid=row["since_txid"],
-        fed=row["last_fed_txid"] is None,
-        last_fed_txid=row["last_fed_txid"],
-        epoch=row["epoch"],
-        txid=row["txid"],
-        batch_time=row["batch_time"],
-        guarantee=row["guarantee"],
-        isolation=isolation(spec),
-        finding=row["finding"],
-        tiles=None if spec.tiling is None else dict(spec.tiling.keep),
-        warning=row["warning"],
-    )
-
-
-def _measures(spec: StateSpec, since: Mapping[str, int], last_fed: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    if not spec.measures:
-        return {"value": {"aggregate": "", "type": str(spec.value), "since_txid": 0, "last_fed_txid": None}}
-    return {
-        name: {
-            "aggregate": aggregator.name,
-            "type": aggregator.result_type,
-            "since_txid": since.get(name, 0),
-            "last_fed_txid": last_fed.get(name),
-        }
-        for name, aggregator in spec.measures.items()
-    }
+    return [summary_from_row(row, spec, *sizes[spec.name]) for row, spec in zip(rows, specs, strict=True)]
 
 
 def _unknown(kind: former.Kind, name: str, names: list[str]) -> UnknownNameError:

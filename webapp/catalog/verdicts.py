@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tidegauge.webapp.catalog.limits import Limits, limits_of
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.core.writing import number, percent
 
 # How bad each verdict is: bad, watch, good or calm.

@@ -17,9 +17,10 @@ from tidegauge.webapp.accounts.permissions import KeyScope, NoSuchKeysError, key
 from tidegauge.webapp.catalog import queries, readers, runs
 from tidegauge.webapp.catalog.batches import BatchDetail, BatchSummary, newest_batches
 from tidegauge.webapp.catalog.models import MaintenanceRun
-from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.runs import UnfinishedRunError, UnknownRunError
 from tidegauge.webapp.catalog.series import PipelineSeries, TimeRange, pipeline_series
+from tidegauge.webapp.catalog.state_summary import StateSummary
 
 NOT_SERVED = "the state is not served at present; the operators can see why"
 UNSEEN = "state does not exist, or no key of it is within the key scope"

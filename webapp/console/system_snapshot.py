@@ -14,7 +14,8 @@ from tidegauge.state_backends.synchronizer.membership import Member
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.catalog.batches import BatchSummary, recent_batches
 from tidegauge.webapp.catalog.limits import own_limits
-from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
+from tidegauge.webapp.catalog.state_summary import StateSummary
 from tidegauge.webapp.core.cached import Cached
 from tidegauge.webapp.maintenance.runner import deviations
 from tidegauge.webapp.notify.webhooks.outbox import Backlog, backlogs

@@ -19,8 +19,8 @@ from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.api.fields import TooManyKeysError
 from tidegauge.webapp.api.lookups import typed_keys
+from tidegauge.webapp.api.parameters import check_parameters
 from tidegauge.webapp.api.rendering import parse_json
-from tidegauge.webapp.api.requests import check_parameters
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.visible import Visible
 

@@ -7,7 +7,7 @@ from django.conf import settings
 
 from tidegauge.state_backends.dead_letters.replay import Found
 from tidegauge.webapp.catalog.models import MaintenanceRun
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.retention import time_to_live
 from tidegauge.webapp.core.confirmation import REMOVED, TXID, Confirmation
 from tidegauge.webapp.core.writing import size

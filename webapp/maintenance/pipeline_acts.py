@@ -12,7 +12,8 @@ from datetime import datetime
 from tidegauge.state_backends.errors import RewindError, TidegaugeError
 from tidegauge.state_backends.repair.rewind import Rewind
 from tidegauge.webapp.catalog import queries, readers
-from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
+from tidegauge.webapp.catalog.state_summary import StateSummary
 
 RECOVERY = "See docs/recovery.md for when this is needed."
 

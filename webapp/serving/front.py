@@ -7,15 +7,11 @@ Every read and write has a time limit.
 
 import asyncio
 import io
-import logging
-import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import orjson
 from django.conf import settings
@@ -34,30 +30,16 @@ from tidegauge.webapp.core.cors import api_headers
 from tidegauge.webapp.core.pools import API, pool_of, pools
 from tidegauge.webapp.core.turns import PoolFullError
 from tidegauge.webapp.serving.bodies import HeldBytes, TooManyBytesError
+from tidegauge.webapp.serving.environ import Scope, environ_of
 from tidegauge.webapp.serving.on_loop import Arrived, Header, LoopAnswers, raw
+from tidegauge.webapp.serving.streamed import Send, StreamedAnswer
 
-logger = logging.getLogger(__name__)
-
-Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Handler = Callable[[dict[str, Any], Any], HttpResponseBase]
-Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 RETRY = {"Retry-After": "1"}
 # Up to this size a body is read before its API key is looked up, because that takes another turn of a thread.
 SMALL_BYTES = 64 * 1024
-# One part of a streamed answer: as many bytes as one turn of a thread collects.
-PART_BYTES = 64 * 1024
-
-WSGI: Mapping[str, Any] = {
-    "SCRIPT_NAME": "",
-    "wsgi.version": (1, 0),
-    "wsgi.errors": sys.stderr,
-    "wsgi.multithread": True,
-    "wsgi.multiprocess": True,
-    "wsgi.run_once": False,
-}
 
 
 class RefusedError(Exception):
@@ -194,106 +176,6 @@ def _verify(environ: Mapping[str, Any]) -> None:
         authentication.verify(environ)
 
 
-class StreamedAnswer:
-    """An answer whose parts are made and sent one by one. start: its first message."""
-
-    def __init__(self, start: dict[str, Any], response: HttpResponseBase) -> None:
-        self._start = start
-        self._response = response
-
-    async def send_to(self, send: Send, disconnected: "asyncio.Future[None]", run: Run, context: Context) -> None:
-        try:
-            await send(self._start)
-            await self._stream(send, disconnected, run, context, iter(self._response))
-        finally:
-            await run(partial(context.run, self._response.close))
-
-    async def _stream(
-        self, send: Send, disconnected: "asyncio.Future[None]", run: Run, context: Context, parts: Iterator[bytes]
-    ) -> None:
-        # Only a complete answer gets its last message. Without it the server aborts the connection, so that the client
-        # notices that the answer is incomplete.
-        pace = Pace()
-        while not disconnected.done():
-            part = await run(partial(context.run, _next_part, parts))
-            if not part:
-                with suppress(Exception):
-                    await send({"type": "http.response.body", "body": b""})
-                return
-            try:
-                async with asyncio.timeout(pace.seconds_left):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-            except TimeoutError:
-                logger.warning("a streamed answer was ended: %s", pace)
-                return
-            pace.sent(len(part))
-
-
-class Pace:
-    """Limits the time in which a client reads a stream: each pause, the average rate, and the whole stream.
-
-    For pauses and rate only the time that the client takes counts, not the time until there is a part to send.
-    """
-
-    def __init__(self) -> None:
-        self._bytes, self._reading = 0, 0.0
-        self._began = self._ends = time.monotonic()
-        self._ends += settings.TIDEGAUGE_STREAM_MAX_SECONDS
-
-    @property
-    def seconds_left(self) -> float:
-        self._asked = time.monotonic()
-        idle = settings.TIDEGAUGE_STREAM_IDLE_MS / 1000
-        earned = idle + self._bytes / settings.TIDEGAUGE_STREAM_MIN_BYTES_PER_SECOND - self._reading
-        return max(0.0, min(idle, earned, self._ends - self._asked))
-
-    def sent(self, size: int) -> None:
-        self._bytes += size
-        self._reading += time.monotonic() - self._asked
-
-    def __str__(self) -> str:
-        return f"{self._bytes} bytes were read in {time.monotonic() - self._began:.0f} s"
-
-
-def environ_of(scope: Scope) -> dict[str, Any]:
-    """Return the WSGI environment of a request, without its body."""
-    server, client = scope.get("server") or ("", 0), scope.get("client") or ("", 0)
-    raw_path, query = scope.get("raw_path"), scope["query_string"].decode("latin-1")
-    path = unquote_to_bytes(raw_path) if raw_path is not None else scope["path"].encode()
-    environ = {
-        **WSGI,
-        "REQUEST_METHOD": scope["method"],
-        "PATH_INFO": path.decode("latin-1"),
-        "QUERY_STRING": query,
-        "SERVER_PROTOCOL": f"HTTP/{scope['http_version']}",
-        "SERVER_NAME": server[0],
-        "SERVER_PORT": str(server[1]),
-        "REMOTE_ADDR": client[0],
-        "wsgi.url_scheme": scope["scheme"],
-    }
-    for name, value in scope["headers"]:
-        # Skipped with an underscore, because a client could fake a header that a proxy sets with a hyphen.
-        if b"_" not in name:
-            variable = _VARIABLES.get(name) or _variable(name)
-            text = value.decode("latin-1")
-            if variable in environ:
-                text = f"{environ[variable]}{'; ' if variable == 'HTTP_COOKIE' else ','}{text}"
-            environ[variable] = text
-    return environ
-
-
-_VARIABLES: dict[bytes, str] = {}
-MOST_VARIABLES = 1_000
-
-
-def _variable(name: bytes) -> str:
-    text = name.decode("latin-1").upper().replace("-", "_")
-    variable = text if text in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{text}"
-    if len(_VARIABLES) < MOST_VARIABLES:
-        _VARIABLES[name] = variable
-    return variable
-
-
 def _answer(handler: Handler, environ: dict[str, Any], body: bytes, send: Send) -> StreamedAnswer | None:
     """Run the handler and send its answer, in a thread, which saves two switches of threads.
 
@@ -321,17 +203,6 @@ def _send(send: Send, status: int, headers: list[Header], body: bytes) -> None:
 
 def _start(status: int, headers: list[Header]) -> dict[str, Any]:
     return {"type": "http.response.start", "status": status, "headers": headers}
-
-
-def _next_part(parts: Iterator[bytes]) -> bytes:
-    """Return the next part of a stream, of PART_BYTES or somewhat more; empty at the end."""
-    collected, size = [], 0
-    for part in parts:
-        collected.append(part)
-        size += len(part)
-        if size >= PART_BYTES:
-            break
-    return b"".join(collected)
 
 
 def _disconnected(receive: Receive) -> "asyncio.Future[None]":

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_safe
 
 from tidegauge.webapp.accounts.permissions import key_scope
 from tidegauge.webapp.catalog import replicas
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import Verdict, verdict
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.system_snapshot import SystemSnapshot, age, system_snapshot

@@ -13,7 +13,8 @@ from prometheus_client.registry import Collector
 from tidegauge.webapp.catalog import replicas
 from tidegauge.webapp.catalog.batches import BatchSummary
 from tidegauge.webapp.catalog.models import MaintenanceRun
-from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
+from tidegauge.webapp.catalog.state_summary import StateSummary
 from tidegauge.webapp.catalog.verdicts import TONES, verdict
 from tidegauge.webapp.console.system_snapshot import SystemSnapshot, age, state_summaries, system_snapshot
 

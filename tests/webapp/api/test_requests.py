@@ -3,7 +3,8 @@
 import pytest
 from rest_framework.exceptions import ParseError
 
-from tidegauge.webapp.api.requests import EntriesParameters, Lookup, RunsParameters, When, read_lookup
+from tidegauge.webapp.api.parameters import EntriesParameters, RunsParameters
+from tidegauge.webapp.api.requests import Lookup, When, read_lookup
 
 
 def test_null_is_as_good_as_absent_except_for_keys_and_combine(settings):

@@ -7,7 +7,7 @@ from tests.webapp.console.dashboard.page_text import text
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.webapp.accounts.permissions import KeyScope
 from tidegauge.webapp.catalog import queries
-from tidegauge.webapp.catalog.queries import PipelineStatus, ReprocessStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus, ReprocessStatus
 from tidegauge.webapp.catalog.verdicts import Limits, verdict, worst_first
 from tidegauge.webapp.catalog.visible import Visible
 

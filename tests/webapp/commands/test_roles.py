@@ -27,7 +27,7 @@ from django.test import Client
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.serving.health import migrations
 from tidegauge.webapp.catalog.membership import ProcessMembership
-from tidegauge.webapp.maintenance.services import change_state
+from tidegauge.webapp.maintenance.operations import change_state
 
 key = create_api_key("e2e", ["read", "maintain"])[1]
 people = get_user_model().objects.create_superuser("ann", password="a long pass phrase")

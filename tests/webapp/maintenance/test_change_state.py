@@ -10,7 +10,7 @@ from tidegauge.state_backends.errors import SpecError, UnknownStateError
 from tidegauge.state_backends.schema.overrides import DECLARED
 from tidegauge.webapp.accounts.audit.models import AuditEntry
 from tidegauge.webapp.catalog import readers
-from tidegauge.webapp.maintenance.services import CatalogBusyError, change_state
+from tidegauge.webapp.maintenance.operations import CatalogBusyError, change_state
 
 CARRIERS = "flights_by_carrier"
 DAY = timedelta(days=1)
@@ -52,7 +52,7 @@ class TestService:
         def full(*args, **detail):
             raise OSError("disk full")
 
-        monkeypatch.setattr("tidegauge.webapp.maintenance.services.record", full)
+        monkeypatch.setattr("tidegauge.webapp.maintenance.operations.record", full)
 
         with pytest.raises(OSError, match="disk full"):
             change_state(name=CARRIERS, ttl=DAY, requested_by="ann")

@@ -16,7 +16,7 @@ from tidegauge.state_backends import BACKENDS, rebuild
 from tidegauge.state_backends.ledger import findings
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.catalog import readers
-from tidegauge.webapp.maintenance.services import rebuild_state
+from tidegauge.webapp.maintenance.operations import rebuild_state
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def rebuilt(views, *more):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr("tidegauge.webapp.maintenance.services.rebuild", partial(rebuild, chunk_keys=1))
+    monkeypatch.setattr("tidegauge.webapp.maintenance.operations.rebuild", partial(rebuild, chunk_keys=1))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from tests.webapp.flights import BY_CARRIER
 from tidegauge.state_backends import RedisBackingMap, StateReader, rebuild
 from tidegauge.webapp.accounts.audit.models import AuditEntry
-from tidegauge.webapp.maintenance.services import rebuild_state
+from tidegauge.webapp.maintenance.operations import rebuild_state
 
 CARRIERS = BY_CARRIER.name
 KEYS = [(origin, f"C{n:02}") for n in range(31) for origin in ("EWR", "JFK", "LGA")]
@@ -19,7 +19,7 @@ KEYS = [(origin, f"C{n:02}") for n in range(31) for origin in ("EWR", "JFK", "LG
 @pytest.fixture
 def idle(lasting, monkeypatch):
     """A filled pipeline whose driver has gone; a rebuild takes ten keys at a time."""
-    monkeypatch.setattr("tidegauge.webapp.maintenance.services.rebuild", partial(rebuild, chunk_keys=10))
+    monkeypatch.setattr("tidegauge.webapp.maintenance.operations.rebuild", partial(rebuild, chunk_keys=10))
     lasting.die()
     return lasting
 
@@ -90,7 +90,7 @@ def test_ctrl_c_says_how_to_go_on(idle, monkeypatch):
         yield from list(rebuild_state(**options))[:1]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tidegauge.webapp.maintenance.services.rebuild_state", interrupted)
+    monkeypatch.setattr("tidegauge.webapp.maintenance.operations.rebuild_state", interrupted)
 
     with pytest.raises(CommandError) as caught:
         called(CARRIERS)

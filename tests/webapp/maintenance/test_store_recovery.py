@@ -14,7 +14,7 @@ from tests.state_backends.store_feed import StoreFeed, copy_of, keys_of, put_bac
 from tidegauge.state_backends import Count, StateSpec
 from tidegauge.state_backends.errors import BackendSetupError, BackendUnavailable, FindingError, LostWritesError
 from tidegauge.webapp.catalog import readers
-from tidegauge.webapp.maintenance.services import rebuild_state
+from tidegauge.webapp.maintenance.operations import rebuild_state
 
 MANY = views(*((f"{number:04}", 1) for number in range(2_000)))
 EXPECTED = ["missing", 3, 1]

@@ -20,7 +20,8 @@ from tests.harness.waiting import eventually
 from tests.webapp.web_server import Server, all_of, asked, connected, one_of, request, web_server
 from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.core import multiprocess
-from tidegauge.webapp.serving.front import Front, StreamedAnswer
+from tidegauge.webapp.serving.front import Front
+from tidegauge.webapp.serving.streamed import StreamedAnswer
 
 ROOT = Path(__file__).parents[3]
 LOOKUP = "/api/v1/states/flights_by_carrier/lookup"

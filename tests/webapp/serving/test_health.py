@@ -9,7 +9,7 @@ from django.utils import timezone
 from tests.webapp.committed_flights import no_database
 from tidegauge.state_backends.dead_letters.letters import DeadLetter
 from tidegauge.webapp.core import proxies
-from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.maintenance import operations
 from tidegauge.webapp.serving import health
 
 TOKEN = "scrape-me-0123456789"
@@ -70,7 +70,7 @@ def test_without_its_driver_a_pipeline_is_stale_since_its_last_commit(filled, re
 def test_a_pipeline_is_stale_if_it_should_have_a_driver(filled, report, status, stale):
     filled.report(status, "out of space" if status == "failed" else "")
     if status == "paused":
-        services.pause_pipeline(name="flights", requested_by="x")
+        operations.pause_pipeline(name="flights", requested_by="x")
 
     _, flights = report()
 

@@ -16,7 +16,8 @@ from tidegauge.webapp.api.api_view import ApiView
 from tidegauge.webapp.api.calls import call, listed
 from tidegauge.webapp.api.fields import NumberParameter, TextParameter, TimeParameter
 from tidegauge.webapp.api.openapi import OUT_OF_REACH, described
-from tidegauge.webapp.api.requests import RequestSerializer, check_parameters, when_of
+from tidegauge.webapp.api.parameters import check_parameters
+from tidegauge.webapp.api.requests import RequestSerializer, when_of
 from tidegauge.webapp.api.saved_queries import selectors
 from tidegauge.webapp.api.saved_queries.answers import SavedAnswerSerializer, SavedQuerySerializer
 from tidegauge.webapp.api.saved_queries.definition import Definition

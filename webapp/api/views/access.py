@@ -19,7 +19,7 @@ from tidegauge.webapp.api.calls import asked, call, page_of
 from tidegauge.webapp.api.entries import InvalidCursorError
 from tidegauge.webapp.api.list_cursor import ListQuery
 from tidegauge.webapp.api.openapi import NEXT
-from tidegauge.webapp.api.requests import UsageParameters
+from tidegauge.webapp.api.parameters import UsageParameters
 from tidegauge.webapp.api.tokens import TokenBody, TokenSerializer
 
 HOURS = 24

@@ -16,7 +16,7 @@ from tidegauge.webapp.api.idempotent import idempotent, once
 from tidegauge.webapp.api.list_cursor import ListQuery
 from tidegauge.webapp.api.one_key import spec_of
 from tidegauge.webapp.api.openapi import NEXT, ONCE
-from tidegauge.webapp.api.requests import ListParameters, SeriesParameters, read_range
+from tidegauge.webapp.api.parameters import ListParameters, SeriesParameters, read_range
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.catalog.documents import (
     BatchSerializer,
@@ -24,7 +24,7 @@ from tidegauge.webapp.catalog.documents import (
     PipelineSeriesSerializer,
     StateSerializer,
 )
-from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.maintenance import operations
 
 WANTED = "The pipeline; `wanted` is what was requested."
 
@@ -131,7 +131,7 @@ class PauseView(ApiView):
         stays paused.
         """
         key_scope(request).check_unrestricted()
-        act = partial(services.pause_pipeline, name=name, requested_by=requester(request))
+        act = partial(operations.pause_pipeline, name=name, requested_by=requester(request))
         return once(idempotent(request), act, partial(_accepted, name))
 
 
@@ -146,7 +146,7 @@ class ResumeView(ApiView):
         Asks its driver to go on, which it does within a second. A pipeline that is not paused stays as it is.
         """
         key_scope(request).check_unrestricted()
-        act = partial(services.resume_pipeline, name=name, requested_by=requester(request))
+        act = partial(operations.resume_pipeline, name=name, requested_by=requester(request))
         return once(idempotent(request), act, partial(_accepted, name))
 
 

@@ -21,7 +21,8 @@ from tidegauge.webapp.api.calls import call
 from tidegauge.webapp.api.export import FORMATS, Rows, set_timeouts, streamed
 from tidegauge.webapp.api.fields import ChoiceParameter, NumberParameter, TextParameter
 from tidegauge.webapp.api.openapi import answer_header
-from tidegauge.webapp.api.requests import FORMAT, RequestSerializer
+from tidegauge.webapp.api.parameters import FORMAT
+from tidegauge.webapp.api.requests import RequestSerializer
 from tidegauge.webapp.catalog import queries, replicas
 from tidegauge.webapp.catalog.dead_letters import EXPORT, EXPORTED, GROUPED_LETTERS, SOURCE, LetterFilter, letter_groups
 from tidegauge.webapp.catalog.documents import LARGEST_TXID

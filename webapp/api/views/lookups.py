@@ -22,17 +22,16 @@ from tidegauge.webapp.api.lookups import Answer, look_up, look_up_together
 from tidegauge.webapp.api.on_loop import Database, LoopView
 from tidegauge.webapp.api.one_key import document_of, spec_of
 from tidegauge.webapp.api.openapi import NO_KEY, NOT_YET_OR_IN_TIME
+from tidegauge.webapp.api.parameters import KeyParameters, read_one
 from tidegauge.webapp.api.rendering import OrjsonRenderer, conditional, is_known, known_etags, not_modified
 from tidegauge.webapp.api.requests import (
     MAX_LOOKUPS,
-    KeyParameters,
     Lookup,
     LookupSerializer,
     LookupsSerializer,
     When,
     read_lookup,
     read_lookups,
-    read_one,
 )
 from tidegauge.webapp.core.metrics import looked_up, phase_ended
 

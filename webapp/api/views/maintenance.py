@@ -11,7 +11,7 @@ from tidegauge.webapp.api.calls import call, page_of
 from tidegauge.webapp.api.idempotent import idempotent, marked
 from tidegauge.webapp.api.list_cursor import ListQuery
 from tidegauge.webapp.api.openapi import LOCATION, NEXT, ONCE
-from tidegauge.webapp.api.requests import RunsParameters
+from tidegauge.webapp.api.parameters import RunsParameters
 from tidegauge.webapp.catalog.documents import RunSerializer
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.maintenance import services

@@ -26,9 +26,7 @@ from tidegauge.webapp.api.export import FORMATS, stream
 from tidegauge.webapp.api.groups import groups
 from tidegauge.webapp.api.history import history
 from tidegauge.webapp.api.openapi import NEXT, NOT_YET, NOT_YET_OR_IN_TIME, answer_header
-from tidegauge.webapp.api.rendering import conditional
-from tidegauge.webapp.api.requests import (
-    AskedWindowsSerializer,
+from tidegauge.webapp.api.parameters import (
     EntriesParameters,
     ExportParameters,
     GroupsParameters,
@@ -38,6 +36,8 @@ from tidegauge.webapp.api.requests import (
     parameters_in_body,
     read_range,
 )
+from tidegauge.webapp.api.rendering import conditional
+from tidegauge.webapp.api.requests import AskedWindowsSerializer
 from tidegauge.webapp.api.series import key_series
 from tidegauge.webapp.api.windows import windows
 from tidegauge.webapp.core.pools import SEARCH_CURSOR, SEARCHED

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tidegauge.state_backends.errors import TidegaugeError
 from tidegauge.webapp.catalog import queries
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 
 DRAWN_SECONDS = 1.0
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from tidegauge.webapp.accounts import services
 from tidegauge.webapp.accounts.actors import Actor
-from tidegauge.webapp.accounts.admin import ApiKeyForm
+from tidegauge.webapp.accounts.admin.forms import ApiKeyForm
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.models import ApiKey
 from tidegauge.webapp.configuration.errors import ConfigurationError

@@ -10,7 +10,7 @@ from tidegauge.webapp.configuration.errors import ConfigurationError
 from tidegauge.webapp.configuration.fields import FLAG, Field, Fields
 from tidegauge.webapp.configuration.kinds.kind import check
 from tidegauge.webapp.configuration.spans import RETENTION, UNLIMITED, parts_of
-from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.maintenance import operations
 from tidegauge.webapp.maintenance.admin.editing import StateForm
 
 # How the form of the admin names them.
@@ -41,7 +41,7 @@ class States:
             amount, unit = parts_of(retention)
             answers |= {"keep": "so_long", "amount": str(amount), "unit": unit}
         form = check(StateForm(answers, instance=found))
-        services.change_state(name=found.name, **form.changes(), requested_by=name_of(by))
+        operations.change_state(name=found.name, **form.changes(), requested_by=name_of(by))
 
     def remove(self, found: State, by: Actor) -> None:
         self.change(found, {"retention": None, "changelog": None}, by)

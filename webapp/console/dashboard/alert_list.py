@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.alerts.acknowledged import acknowledgements
 from tidegauge.webapp.notify.alerts.figures import LIMITS, limits_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.db.models import F
 from django.utils import timezone
 
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.alerts.figures import figures, limits_of
 from tidegauge.webapp.notify.alerts.messages import silences

@@ -9,7 +9,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from tidegauge.webapp.accounts.models import UsageHour
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import verdict
 from tidegauge.webapp.console.dashboard.incidents import Incident
 from tidegauge.webapp.core.writing import number

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import Verdict, verdict
 from tidegauge.webapp.console.dashboard.verdict_history import Bar, bars_of
 from tidegauge.webapp.notify.alerts.acknowledged import acknowledgements

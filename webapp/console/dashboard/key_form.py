@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from django import forms
 
-from tidegauge.webapp.accounts.admin import ApiKeyForm
+from tidegauge.webapp.accounts.admin.forms import ApiKeyForm
 from tidegauge.webapp.accounts.key_options import Scope
 from tidegauge.webapp.accounts.permissions import missing_to_give
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.console.dashboard.layered_layout import layered
 from tidegauge.webapp.console.dashboard.lineage import SOURCE, STATE, StateLineage
 from tidegauge.webapp.console.dashboard.lineage_graph import PIPELINE, Node, graph, together

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import verdict
 from tidegauge.webapp.console.dashboard.layered_layout import Edge
 from tidegauge.webapp.console.dashboard.lineage import LOOKED_UP, LOOKS_UP, SOURCE, STATE, Link, StateLineage

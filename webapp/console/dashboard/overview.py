@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 
 from django.core.paginator import Page, Paginator
 
-from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
+from tidegauge.webapp.catalog.state_summary import StateSummary
 from tidegauge.webapp.catalog.verdicts import verdict, worst_first
 
 # Rows per page of either table. Few, because on a phone each row is a card of several lines.

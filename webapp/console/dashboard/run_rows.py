@@ -8,7 +8,7 @@ from functools import cached_property
 from django.utils import timezone
 
 from tidegauge.webapp.catalog.models import MaintenanceRun
-from tidegauge.webapp.catalog.queries import StateSummary
+from tidegauge.webapp.catalog.state_summary import StateSummary
 
 # The steps in the order in which they run, each with the figure that counted its rows before the run.
 STEPS: Mapping[str, Mapping[str, str]] = {

@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from tidegauge.webapp.accounts.permissions import key_scope
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import WORST_FIRST, verdict
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.system_snapshot import pipeline_statuses

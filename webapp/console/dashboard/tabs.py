@@ -7,7 +7,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from tidegauge.webapp.accounts.permissions import REQUEST_MAINTENANCE, STEER_PIPELINES, key_scope
-from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
+from tidegauge.webapp.catalog.state_summary import StateSummary
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from django.utils import timezone
 from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.aggregators import Count, DistinctCount, DistinctSet, RowCount, Sum
 from tidegauge.webapp.catalog.batches import BatchSummary, oldest_commit
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.series import PHASES
 
 # Name to seconds.

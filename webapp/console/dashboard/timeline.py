@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from tidegauge.webapp.accounts.audit.models import AuditEntry
 from tidegauge.webapp.catalog.models import Reprocess
-from tidegauge.webapp.catalog.queries import PipelineStatus, epochs
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
+from tidegauge.webapp.catalog.queries import epochs
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 from tidegauge.webapp.notify.alerts.history import periods

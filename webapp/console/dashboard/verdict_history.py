@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.console.dashboard.time_charts import ShownRange
 from tidegauge.webapp.notify.alerts.history import (
     LONGEST_PAUSE,

@@ -13,8 +13,8 @@ from tidegauge.state_backends.schema.definition import from_definition
 from tidegauge.state_backends.schema.overrides import DECLARED, Terms, Ttl, changed
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.models import State
-from tidegauge.webapp.catalog.queries import StateSummary
 from tidegauge.webapp.catalog.retention import UNITS, time_to_live
+from tidegauge.webapp.catalog.state_summary import StateSummary
 from tidegauge.webapp.maintenance import runner
 
 ON_OFF = {True: "on", False: "off"}

@@ -12,7 +12,7 @@ from unfold.decorators import display
 from tidegauge.webapp.catalog import queries
 from tidegauge.webapp.catalog.limits import limits_of
 from tidegauge.webapp.catalog.models import Batch, DeadLetter, MaintenanceRun, Pipeline, State
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import TONES, verdict
 from tidegauge.webapp.core.admin import ReadOnlyAdmin
 from tidegauge.webapp.core.admin_pages import (
@@ -26,7 +26,7 @@ from tidegauge.webapp.core.admin_pages import (
 )
 from tidegauge.webapp.core.confirmation import Confirmation, is_confirmed
 from tidegauge.webapp.core.writing import duration
-from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.maintenance import operations
 from tidegauge.webapp.maintenance.admin.limits import describe, limits_address
 
 COLOURS = {"bad": "danger", "watch": "warning", "good": "success", "calm": "info"}
@@ -88,11 +88,11 @@ class PipelineAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Pause…", permissions=["control"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Pipeline]) -> HttpResponse | None:
-        return self._control(request, queryset, "Pause", services.pause_pipeline, _will_pause)
+        return self._control(request, queryset, "Pause", operations.pause_pipeline, _will_pause)
 
     @admin.action(description="Resume…", permissions=["control"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Pipeline]) -> HttpResponse | None:
-        return self._control(request, queryset, "Resume", services.resume_pipeline, _will_resume)
+        return self._control(request, queryset, "Resume", operations.resume_pipeline, _will_resume)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Pipeline]:
         # Without reprocesses. They are stored as pipelines, but the dashboard shows each with the pipeline it replaces.

@@ -23,10 +23,10 @@ from tidegauge.webapp.core.admin_pages import (
 )
 from tidegauge.webapp.core.confirmation import Confirmation, is_confirmed
 from tidegauge.webapp.core.writing import number, size
-from tidegauge.webapp.maintenance import runner, services
+from tidegauge.webapp.maintenance import operations, runner
 from tidegauge.webapp.maintenance.admin import editing
 from tidegauge.webapp.maintenance.admin.runs import confirmation_of_runs, request_runs
-from tidegauge.webapp.maintenance.services import CatalogBusyError
+from tidegauge.webapp.maintenance.operations import CatalogBusyError
 
 Kind = MaintenanceRun.Kind
 
@@ -125,7 +125,7 @@ class StateAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(request.path)
 
     def save_model(self, request: HttpRequest, obj: State, form: Any, change: bool) -> None:
-        services.change_state(name=obj.name, **form.changes(), requested_by=request.user.get_username())
+        operations.change_state(name=obj.name, **form.changes(), requested_by=request.user.get_username())
 
     def construct_change_message(self, request: HttpRequest, form: ModelForm, formsets: Any, add: bool = False):
         return [{"changed": {"fields": [*form.changed_data]}}] if form.changed_data else []

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from tidegauge.webapp.accounts.audit.services import record
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import verdict
 from tidegauge.webapp.notify.alerts.models import Acknowledgement, Silence
 from tidegauge.webapp.notify.alerts.rules import is_worse

@@ -12,7 +12,7 @@ from tidegauge.webapp.api.calls import answered, call, page_of
 from tidegauge.webapp.api.fields import ChoiceParameter, TextParameter
 from tidegauge.webapp.api.list_cursor import ListQuery
 from tidegauge.webapp.api.openapi import NEXT
-from tidegauge.webapp.api.requests import ListParameters
+from tidegauge.webapp.api.parameters import ListParameters
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.alerts.figures import ABOVE_LIMIT, LIMITS
 from tidegauge.webapp.notify.alerts.models import Alert

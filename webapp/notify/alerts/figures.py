@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from tidegauge.webapp.catalog import queries
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.core.writing import percent
 from tidegauge.webapp.notify.alerts.models import AlertRule
 

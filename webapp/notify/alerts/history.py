@@ -13,7 +13,7 @@ from django.db.models import Exists
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import TONES, verdict
 from tidegauge.webapp.core.cached import Cached
 from tidegauge.webapp.notify.alerts.models import LastCheck, VerdictPeriod

@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from tidegauge.webapp.accounts.audit.services import record
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.notify.alerts.acknowledged import acknowledgements
 from tidegauge.webapp.notify.alerts.models import Alert, AlertRule, Silence

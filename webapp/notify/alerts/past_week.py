@@ -6,7 +6,7 @@ Figures above a limit and findings about states are not recorded, so a rule abou
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.notify.alerts.figures import limits_of
 from tidegauge.webapp.notify.alerts.models import AlertRule, VerdictPeriod
 from tidegauge.webapp.notify.alerts.rules import CALM, OF_STATES, UNDECIDED, is_chosen

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidegauge.webapp.catalog import queries
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.verdicts import TONES, WORST_FIRST, verdict
 from tidegauge.webapp.maintenance.runner import deviations
 from tidegauge.webapp.notify.alerts.figures import ABOVE_LIMIT, LIMITS, Figures, limits_of

@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 
-from tidegauge.webapp.accounts.admin import RotateForm
+from tidegauge.webapp.accounts.admin.forms import RotateForm
 from tidegauge.webapp.accounts.audit.admin import AuditedEdits
 from tidegauge.webapp.core.admin import LongListAdmin
 from tidegauge.webapp.core.admin_pages import confirmation_page, link_to, link_to_audit, link_to_list, moment

@@ -7,7 +7,7 @@ from rest_framework.exceptions import ParseError
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminTextInputWidget
 
 from tidegauge.state_backends.errors import TidegaugeError
-from tidegauge.webapp.accounts.admin import KeyScopeForm
+from tidegauge.webapp.accounts.admin.forms import KeyScopeForm
 from tidegauge.webapp.notify.webhooks.addresses import AddressError, check_url
 from tidegauge.webapp.notify.webhooks.commits import subscription
 from tidegauge.webapp.notify.webhooks.models import Kind, Webhook

@@ -8,7 +8,7 @@ from tidegauge.webapp.accounts.services import create_api_key
 from tidegauge.webapp.catalog.models import MaintenanceRun
 from tidegauge.webapp.catalog.runs import UnfinishedRunError
 from tidegauge.webapp.celery import app
-from tidegauge.webapp.maintenance import services
+from tidegauge.webapp.maintenance import operations, services
 from tidegauge.webapp.maintenance.services import RunFinishedError
 
 STATE, PIPELINE = "flights_by_carrier", "flights"
@@ -76,8 +76,8 @@ def test_a_run_from_the_command_line_is_recorded(filled):
 
 
 def test_pausing_and_resuming_are_recorded(filled):
-    services.pause_pipeline(name=PIPELINE, requested_by="ada")
-    services.resume_pipeline(name=PIPELINE, requested_by="bob")
+    operations.pause_pipeline(name=PIPELINE, requested_by="ada")
+    operations.resume_pipeline(name=PIPELINE, requested_by="bob")
 
     assert entries() == [
         ("pipeline.pause", f"pipeline {PIPELINE}", "ada"),

@@ -14,7 +14,7 @@ from tidegauge.webapp.accounts.models import Restriction
 from tidegauge.webapp.api.problems import PROBLEMS
 from tidegauge.webapp.console.dashboard.search import keys
 from tidegauge.webapp.console.dashboard.search.pages import Result
-from tidegauge.webapp.maintenance.services import pause_pipeline
+from tidegauge.webapp.maintenance.operations import pause_pipeline
 from tidegauge.webapp.notify.alerts.models import Acknowledgement, Silence
 
 

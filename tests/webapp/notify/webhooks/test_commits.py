@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.webapp.flights import BY_CARRIER
-from tidegauge.webapp.maintenance import services as state_services
+from tidegauge.webapp.maintenance import operations
 from tidegauge.webapp.notify.webhooks import commits, following, outbox
 
 STATE = BY_CARRIER.name
@@ -171,8 +171,8 @@ def test_a_renamed_state_is_followed_on(lasting, webhook):
     made = webhook("commit", states=["totals"])
     lasting.die()
 
-    state_services.rename(kind="state", name="totals", new="sums", requested_by="ann")
+    operations.rename(kind="state", name="totals", new="sums", requested_by="ann")
 
     made.refresh_from_db()
     assert (made.states, made.cursors.get().topic) == (["sums"], "commits of sums")
-    state_services.rename(kind="state", name="sums", new="totals", requested_by="ann")
+    operations.rename(kind="state", name="sums", new="totals", requested_by="ann")

@@ -57,7 +57,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{state}: {compared}, none deviates")
 
     def _audit(self, state: str, options: Mapping[str, Any]) -> Audit:
-        from tidegauge.webapp.maintenance.services import audit_state
+        from tidegauge.webapp.maintenance.operations import audit_state
 
         if options["by"] != "changelog":
             try:

@@ -22,12 +22,12 @@ class Command(BaseCommand):
         where.add_argument("--pipeline", metavar="NAME", help="the pipeline; stop its driver, too")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from tidegauge.webapp.maintenance import services
+        from tidegauge.webapp.maintenance import operations
 
         state, backend, pipeline = options["state"], options["to"], options["pipeline"]
         try:
             spout = None if pipeline is None else _spout_of_new(pipeline)
-            rows = services.move_state(
+            rows = operations.move_state(
                 state=state, backend=backend, pipeline=pipeline, spout=spout, requested_by="command move"
             )
         except TidegaugeError as error:

@@ -17,7 +17,7 @@ from tidegauge.state_backends.ledger.driver_start import DriverStart, of_command
 from tidegauge.webapp.commands.management.spark_conf import add_conf_option, conf_of
 
 if TYPE_CHECKING:
-    from tidegauge.webapp.catalog.queries import PipelineStatus
+    from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 
 ACTIONS = ("pause", "resume")
 RECOVERIES = ("rewind", "restore-checkpoint", "skip-lost")
@@ -55,11 +55,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         from tidegauge.webapp.catalog import queries
         from tidegauge.webapp.catalog.documents import PipelineSerializer
-        from tidegauge.webapp.maintenance import services
+        from tidegauge.webapp.maintenance import operations
 
         self.check_options(options)
         action, name = options["action"], options["name"]
-        acts = {"pause": services.pause_pipeline, "resume": services.resume_pipeline}
+        acts = {"pause": operations.pause_pipeline, "resume": operations.resume_pipeline}
         try:
             if action == "declared":
                 return self._print(_declared())

@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         from tidegauge.webapp.catalog import queries
-        from tidegauge.webapp.maintenance.services import rebuild_state
+        from tidegauge.webapp.maintenance.operations import rebuild_state
 
         state, last, keys = options["state"], options["resume_from"], 0
         try:

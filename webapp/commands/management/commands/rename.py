@@ -23,12 +23,12 @@ class Command(BaseCommand):
         parser.add_argument("--pipeline", action="store_true", help="a pipeline instead of a state")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from tidegauge.webapp.maintenance import services
+        from tidegauge.webapp.maintenance import operations
 
         name, new = options["name"], options["new"]
         kind: Kind = "pipeline" if options["pipeline"] else "state"
         try:
-            services.rename(kind=kind, name=name, new=new, requested_by="command rename")
+            operations.rename(kind=kind, name=name, new=new, requested_by="command rename")
         except TidegaugeError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{kind} {name!r} is now {new!r}; use that name in its declaration")

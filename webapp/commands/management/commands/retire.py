@@ -65,26 +65,26 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _forget(self, kind: Kind, name: str) -> None:
-        from tidegauge.webapp.maintenance import services
+        from tidegauge.webapp.maintenance import operations
 
-        services.forget_retirement(kind=kind, name=name, requested_by="command retire")
+        operations.forget_retirement(kind=kind, name=name, requested_by="command retire")
         self.stdout.write(f"{kind} {name!r}: its name is free")
 
     def _state(self, name: str, options: dict[str, Any]) -> Iterator[str]:
         from tidegauge.pipelines.repair.life import readers_of
-        from tidegauge.webapp.maintenance import services
+        from tidegauge.webapp.maintenance import operations
 
         if reading := list(readers_of(name)):
             raise CommandError(f"state {name!r}: {'; '.join(reading)}; take it out there first")
         fate, folder = _fate(options)
         confirm(self, WHAT_GOES[fate].format(whole=f"state {name!r}", folder=folder), yes=options["yes"])
-        yield from services.retire(kind="state", name=name, fate=fate, folder=folder, requested_by="command retire")
+        yield from operations.retire(kind="state", name=name, fate=fate, folder=folder, requested_by="command retire")
 
     def _pipeline(self, name: str, options: dict[str, Any]) -> Iterator[str]:
         # Imported here, because retiring a state should not load Spark.
         from tidegauge.pipelines.repair.life import drop_checkpoint, drop_sources, held_sources, readers_of
         from tidegauge.webapp.catalog import queries
-        from tidegauge.webapp.maintenance import services
+        from tidegauge.webapp.maintenance import operations
 
         found = queries.find_former("pipeline", name)
         if found is not None and not found.unfinished and found.fate != Fate.KEPT:
@@ -104,13 +104,15 @@ class Command(BaseCommand):
         goes = [WHAT_GOES[fate].format(whole=whole, folder=folder), f"checkpoint {str(checkpoint)!r} is removed"]
         goes += [f"{source}: what its server keeps is dropped" for source in held_sources(declared)] if declared else []
         confirm(self, "\n".join(goes), yes=options["yes"])
-        yield from services.retire(kind="pipeline", name=name, fate=fate, folder=folder, requested_by="command retire")
+        yield from operations.retire(
+            kind="pipeline", name=name, fate=fate, folder=folder, requested_by="command retire"
+        )
         found = queries.find_former("pipeline", name)
         if found is not None and found.unfinished:
             yield from drop_sources(declared) if declared else ()
             yield from drop_checkpoint(checkpoint, found.checkpoint_id)
             # Last, so that a retirement that was interrupted stays unfinished, and the next call completes it.
-            services.finish_retirement(name)
+            operations.finish_retirement(name)
         yield f"pipeline {name!r}: nothing else is left of it"
 
 

@@ -27,12 +27,12 @@ class Command(BaseCommand):
         _overrides(options)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from tidegauge.webapp.maintenance import services
+        from tidegauge.webapp.maintenance import operations
 
         ttl, changelog = _overrides(options)
         name = options["name"]
         try:
-            terms = services.change_state(name=name, ttl=ttl, changelog=changelog, requested_by="command set_state")
+            terms = operations.change_state(name=name, ttl=ttl, changelog=changelog, requested_by="command set_state")
         except TidegaugeError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(json.dumps({"state": name} | terms.document()) if options["json"] else sentence(name, terms))

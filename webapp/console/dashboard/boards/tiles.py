@@ -12,7 +12,7 @@ from django.http import QueryDict
 from tidegauge.state_backends import Snapshot, StateSpec
 from tidegauge.state_backends.reader.reader import CommittedBatch, Reader
 from tidegauge.webapp.accounts.permissions import KeyScope
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.console.boards.models import Tile
 from tidegauge.webapp.console.dashboard.boards.drawing import Drawing, drawing
 from tidegauge.webapp.console.dashboard.explorer import by_time

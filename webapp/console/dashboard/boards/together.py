@@ -13,7 +13,7 @@ from tidegauge.state_backends.reader.multi_state import until_one_batch
 from tidegauge.state_backends.reader.reader import CommittedBatch
 from tidegauge.webapp.accounts.permissions import OutsideError
 from tidegauge.webapp.catalog import readers
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.console.boards.models import Tile
 from tidegauge.webapp.console.dashboard.boards.tiles import Content, names_a_batch, read_tile

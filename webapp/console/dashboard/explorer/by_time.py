@@ -17,7 +17,7 @@ from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.api.groups import most_folded
 from tidegauge.webapp.catalog.models import Batch
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.console.dashboard.entries import is_number, time_columns
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
 from tidegauge.webapp.console.dashboard.explorer.question import ROWS, Question

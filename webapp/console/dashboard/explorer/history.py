@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from tidegauge.webapp.catalog.batches import BatchSummary
-from tidegauge.webapp.catalog.queries import StateSummary
+from tidegauge.webapp.catalog.state_summary import StateSummary
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from tidegauge.webapp.catalog.batches import batch_at
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.console.dashboard.pasted import whole_number
 from tidegauge.webapp.console.dashboard.time_charts import moment_of
 

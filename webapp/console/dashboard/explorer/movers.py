@@ -16,7 +16,7 @@ from tidegauge.state_backends.reader.filters import Filter
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.catalog.batches import batches_at
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.console.dashboard.entries import is_number
 from tidegauge.webapp.console.dashboard.explorer.then_and_now import difference, share
 

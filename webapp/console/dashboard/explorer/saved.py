@@ -11,7 +11,7 @@ from tidegauge.state_backends import StateSpec
 from tidegauge.state_backends.reader.bounds import comparable
 from tidegauge.state_backends.reader.filters import check_where
 from tidegauge.webapp.accounts.permissions import OutsideError, key_scope
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible
 from tidegauge.webapp.console.dashboard.entries import REFUSED
 from tidegauge.webapp.console.dashboard.explorer.comparison import Comparison

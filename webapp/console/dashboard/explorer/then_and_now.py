@@ -20,7 +20,7 @@ from tidegauge.state_backends.spec.row import Key
 from tidegauge.state_backends.spec.tiles import WIDTHS, Tiles, Until, check_kept, until_from
 from tidegauge.webapp.api.groups import most_folded
 from tidegauge.webapp.catalog.models import State
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.console.dashboard.entries import Bar, bars, is_number, time_columns
 from tidegauge.webapp.console.dashboard.explorer.columns import Column, columns
 from tidegauge.webapp.console.dashboard.explorer.moment import UnknownMomentError, batch_of, span_of

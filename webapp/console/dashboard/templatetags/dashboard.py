@@ -17,8 +17,9 @@ from django.utils.safestring import SafeString, mark_safe
 from tidegauge.webapp.catalog import verdicts
 from tidegauge.webapp.catalog.batches import BatchSummary
 from tidegauge.webapp.catalog.dead_letters import DeadLetterSummary
-from tidegauge.webapp.catalog.queries import PipelineStatus, StateSummary
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.retention import time_to_live
+from tidegauge.webapp.catalog.state_summary import StateSummary
 from tidegauge.webapp.catalog.verdicts import Verdict
 from tidegauge.webapp.console.dashboard.entries import EntriesQuery
 from tidegauge.webapp.console.dashboard.letter_marks import marked_line

@@ -20,11 +20,11 @@ from tidegauge.state_backends.reader.bounds import orderable
 from tidegauge.state_backends.reader.reader import Reader
 from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError, key_scope
-from tidegauge.webapp.api.requests import SeriesParameters, read_range
+from tidegauge.webapp.api.parameters import SeriesParameters, read_range
 from tidegauge.webapp.catalog import readers
 from tidegauge.webapp.catalog.batches import newest_batches
 from tidegauge.webapp.catalog.documents import range_document
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.visible import Visible, of_request
 from tidegauge.webapp.console.dashboard import api_panel
 from tidegauge.webapp.console.dashboard.entries import REFUSED, UNAVAILABLE, time_columns

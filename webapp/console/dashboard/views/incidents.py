@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from tidegauge.webapp.accounts.permissions import SILENCE, key_scope
 from tidegauge.webapp.catalog import queries
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.console.dashboard.views.live import View
 from tidegauge.webapp.notify.alerts.acknowledged import acknowledge, silence
 

@@ -32,7 +32,7 @@ from tidegauge.state_backends.synchronizer.membership import Member
 from tidegauge.webapp.accounts.concurrency import BusyError, TooManyAtOnceError
 from tidegauge.webapp.accounts.permissions import OutsideError, key_scope
 from tidegauge.webapp.catalog import queries
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.standing import Standing
 from tidegauge.webapp.catalog.verdicts import verdict
 from tidegauge.webapp.catalog.visible import Visible, of_request

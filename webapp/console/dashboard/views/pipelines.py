@@ -54,7 +54,7 @@ from tidegauge.webapp.console.dashboard.views.live import (
     unknown_batch,
     unknown_pipeline,
 )
-from tidegauge.webapp.maintenance.services import pause_pipeline, resume_pipeline
+from tidegauge.webapp.maintenance.operations import pause_pipeline, resume_pipeline
 from tidegauge.webapp.notify.alerts.acknowledged import acts_version
 
 OVERVIEW_BATCHES = 30

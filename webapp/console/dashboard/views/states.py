@@ -25,7 +25,7 @@ from tidegauge.state_backends.spec.row import Key
 from tidegauge.webapp.accounts.concurrency import SEARCHES, BusyError, TooManyAtOnceError, client_of
 from tidegauge.webapp.accounts.permissions import KeyScope, OutsideError, key_scope
 from tidegauge.webapp.catalog import readers
-from tidegauge.webapp.catalog.queries import PipelineStatus
+from tidegauge.webapp.catalog.pipeline_status import PipelineStatus
 from tidegauge.webapp.catalog.snippets import Snippets
 from tidegauge.webapp.catalog.visible import of_request
 from tidegauge.webapp.console.dashboard import api_panel, entries

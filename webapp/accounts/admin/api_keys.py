@@ -1,17 +1,10 @@
-"""Users, groups and API keys in the admin.
+"""API keys, which are created, shown once, rotated and revoked, but not edited."""
 
-Only a superuser can create or edit a superuser. API keys are created, shown once, rotated and revoked, but not edited.
-"""
-
-from datetime import timedelta
-from functools import partial
 from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
-from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -19,214 +12,24 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin, StackedInline
+from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.enums import ActionVariant
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
-from unfold.widgets import (
-    UnfoldAdminCheckboxSelectMultipleWidget,
-    UnfoldAdminSelectMultipleWidget,
-    UnfoldAdminSelectWidget,
-    UnfoldAdminTextInputWidget,
-)
 
-from tidegauge.webapp.accounts import queries, restrictable, revoked_tokens, services, usage
-from tidegauge.webapp.accounts.audit.admin import AuditedEdits
-from tidegauge.webapp.accounts.key_options import GRACE, KeyOptionError, Scope, check
-from tidegauge.webapp.accounts.models import ApiKey, Restriction, UsageHour
-from tidegauge.webapp.accounts.permissions import key_scope, missing_to_give
+from tidegauge.webapp.accounts import queries, revoked_tokens, services, usage
+from tidegauge.webapp.accounts.admin.forms import ApiKeyForm, RevokeTokenForm, RotateForm
+from tidegauge.webapp.accounts.models import ApiKey, UsageHour
 from tidegauge.webapp.accounts.revocation import revocation
-from tidegauge.webapp.core.admin import LongListAdmin
 from tidegauge.webapp.core.admin_pages import ask, link_to_list, selection
-from tidegauge.webapp.core.writing import size
 
 LIST = "admin:api_keys_apikey_changelist"
 # Colours by status.
 STATUSES = {"active": "success", "expired": "warning", "revoked": "danger"}
 
-PERMISSION = ("content_type__app_label", "codename")
 DIGESTS = ("secret_sha512", "previous_sha512")
 
 ROTATED = "The key gets a new secret, which is shown once. Its name, scopes and limits stay the same."
 REVOCATION = "Requests with this token will be refused, and its event streams end. This cannot be undone."
-
-# Choices of the grace period at a rotation, in seconds.
-GRACES = {
-    0: "not at all: another person may know it",
-    3_600: "one hour",
-    86_400: "one day",
-    7 * 86_400: "one week",
-    30 * 86_400: "thirty days",
-}
-
-admin.site.unregister(User)
-admin.site.unregister(Group)
-
-
-# The admin shows all states, keys and messages, so only people without a restriction may use it.
-_has_permission = admin.site.has_permission
-
-
-def _is_unrestricted(request: HttpRequest) -> bool:
-    return _has_permission(request) and key_scope(request).is_unrestricted
-
-
-admin.site.has_permission = _is_unrestricted  # type: ignore[method-assign]
-
-
-class KeyScopeForm(forms.ModelForm):
-    """The fields that a restriction and an API key have in common."""
-
-    states = forms.MultipleChoiceField(
-        choices=partial(restrictable.choices, "states"),
-        required=False,
-        widget=UnfoldAdminSelectMultipleWidget,
-        help_text="restricted to these states; none selected: all states, including future ones",
-    )
-    key_prefix = forms.JSONField(
-        required=False,
-        initial=[],
-        widget=UnfoldAdminTextInputWidget,
-        help_text='restricted to keys with these leading parts, as a JSON list such as ["JFK"]; empty: all keys',
-    )
-
-    def clean_key_prefix(self) -> list[Any]:
-        prefix = self.cleaned_data["key_prefix"] or []
-        if not isinstance(prefix, list) or not all(isinstance(part, str | int | float) for part in prefix):
-            raise forms.ValidationError(
-                'a key prefix is a list of strings, numbers and booleans; enter a list such as ["JFK"]'
-            )
-        return prefix
-
-
-class RestrictionForm(KeyScopeForm):
-    class Meta:
-        model = Restriction
-        fields = ["states", "key_prefix"]
-
-
-class RestrictionInline(StackedInline):
-    """The form of a restriction on the page of its user or group."""
-
-    model = Restriction
-    form = RestrictionForm
-    extra = 1  # one empty form, because a user or group has at most one restriction; it is not stored if left empty
-    verbose_name = "restriction to states and keys"
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return True
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _may_edit(request, obj if isinstance(obj, User) else None)
-
-    has_change_permission = has_add_permission
-    has_delete_permission = has_add_permission
-
-
-def _restriction(of: dict[str, Any]) -> dict[str, Any]:
-    """Return the restriction of a user or group, for the audit log."""
-    found = Restriction.objects.filter(**of).first()
-    return {"states": found.states, "key_prefix": found.key_prefix} if found else {}
-
-
-@admin.register(User)
-class UserAdmin(AuditedEdits, DjangoUserAdmin, ModelAdmin):
-    form = UserChangeForm
-    inlines = [RestrictionInline]
-    add_form = UserCreationForm
-    change_password_form = AdminPasswordChangeForm
-
-    def audited(self, instance: User) -> dict[str, Any]:
-        flags = ["is_active", "is_staff", "is_superuser"]
-        groups = sorted(instance.groups.values_list("name", flat=True))
-        held = [flag.removeprefix("is_") for flag in flags if getattr(instance, flag)]
-        return {"groups": groups, "is": held, "restricted_to": _restriction({"user": instance})}
-
-    def get_inlines(self, request: HttpRequest, obj: User | None):
-        return self.inlines if obj is not None else []
-
-    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None):
-        fields = super().get_readonly_fields(request, obj)
-        return fields if request.user.is_superuser else [*fields, "is_superuser", "user_permissions"]
-
-    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_change_permission(request, obj) and _may_edit(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and _may_edit(request, obj)
-
-
-@admin.register(Group)
-class GroupAdmin(AuditedEdits, DjangoGroupAdmin, ModelAdmin):
-    inlines = [RestrictionInline]
-
-    def audited(self, instance: Group) -> dict[str, Any]:
-        permissions = sorted(f"{app}.{name}" for app, name in instance.permissions.values_list(*PERMISSION))
-        return {"permissions": permissions, "restricted_to": _restriction({"group": instance})}
-
-
-def _may_edit(request: HttpRequest, user: User | None) -> bool:
-    return user is None or request.user.is_superuser or not user.is_superuser
-
-
-class ApiKeyForm(KeyScopeForm):
-    """giver: the user who creates the key, and cannot give it scopes beyond their own permissions."""
-
-    giver: Any = None
-
-    scopes = forms.MultipleChoiceField(
-        choices=Scope,
-        initial=[Scope.READ],
-        widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="what the key allows",
-    )
-    queries = forms.MultipleChoiceField(
-        label="Saved queries",
-        choices=partial(restrictable.choices, "saved queries"),
-        required=False,
-        widget=UnfoldAdminSelectMultipleWidget,
-        help_text="the key may only run these; none selected: no such restriction",
-    )
-
-    class Meta:
-        model = ApiKey
-        fields = ["name", "scopes", "states", "key_prefix", "queries", "rate", "burst", "expires_at"]
-        help_texts = {
-            "name": "who will use it",
-            "rate": "requests per minute; empty: the default of the settings; 0: no limit",
-            "burst": "how many of them at once; empty: the requests of one minute",
-            "expires_at": "in UTC; empty: never",
-        }
-
-    def clean_scopes(self) -> list[str]:
-        scopes: list[str] = self.cleaned_data["scopes"]
-        for scope in scopes:
-            if lacking := missing_to_give(self.giver, scope):
-                raise forms.ValidationError(f"you may not give the scope {scope!r}: you lack {', '.join(lacking)}")
-        return scopes
-
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or {}
-        if not self.errors:
-            try:
-                check(ApiKey(**cleaned))
-            except KeyOptionError as error:
-                raise forms.ValidationError(str(error)) from error
-        return cleaned
-
-
-class RotateForm(forms.Form):
-    grace = forms.TypedChoiceField(
-        label="How long does the current secret stay valid?",
-        choices=GRACES,
-        coerce=lambda seconds: timedelta(seconds=int(seconds)),
-        initial=int(GRACE.total_seconds()),
-        widget=UnfoldAdminSelectWidget,
-    )
-
-
-class RevokeTokenForm(forms.Form):
-    token = forms.CharField(label="The token, or its id", max_length=8_000, widget=UnfoldAdminTextInputWidget)
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -394,35 +197,6 @@ def _used(key: ApiKey, hours: int) -> SafeString:
     sums = usage.totals(usage.since(hours, prefix=key.prefix))
     text = "{requests:,} requests, {keys:,} keys looked up, {bytes:,} bytes, {refusals:,} refusals".format(**sums)
     return link_to_list(UsageHour, text, prefix=key.prefix)
-
-
-@admin.register(UsageHour)
-class UsageAdmin(LongListAdmin):
-    list_display = ["hour", "key", "of_state", "shown_requests", "shown_keys", "shown_bytes", "refusals"]
-    list_filter = ["hour", "state", "prefix"]
-    search_fields = ["=prefix", "state"]
-    ordering = ["-hour", "prefix", "state"]
-    date_hierarchy = "hour"
-
-    @display(description="API key", ordering="prefix")
-    def key(self, row):
-        return f"tmk_{row.prefix}_.."
-
-    @display(description="State", ordering="state")
-    def of_state(self, row):
-        return row.state or "—"
-
-    @display(description="Requests", ordering="requests")
-    def shown_requests(self, row):
-        return f"{row.requests:,}"
-
-    @display(description="Keys looked up", ordering="keys")
-    def shown_keys(self, row):
-        return f"{row.keys:,}"
-
-    @display(description="Bytes sent", ordering="bytes")
-    def shown_bytes(self, row):
-        return size(row.bytes)
 
 
 def _user(request: HttpRequest) -> User:
