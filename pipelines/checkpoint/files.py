@@ -24,6 +24,8 @@ URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/.*)")
 # Stores with an atomic rename. Any other is treated as an object store, which is correct for every store, but slower.
 RENAMES_AT_ONCE = frozenset({"hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs"})
 
+HADOOP = "org.apache.hadoop"
+
 MARK = "metadata"  # the file that identifies a checkpoint; it has the id of Spark's query
 
 
@@ -99,7 +101,7 @@ class StorePath:
         with self._asked() as (files, path):
             stream = files.open(path)
             try:
-                return bytes(_jvm().org.apache.commons.io.IOUtils.toByteArray(stream))
+                return bytes(_class("org.apache.commons.io.IOUtils").toByteArray(stream))
             finally:
                 stream.close()
 
@@ -126,7 +128,7 @@ class StorePath:
         if not self.renames_at_once:
             return self.copy(target, delete=True)
         with self._asked() as (_files, path):
-            context, overwrite = _jvm().org.apache.hadoop.fs.FileContext, _jvm().org.apache.hadoop.fs.Options.Rename
+            context, overwrite = _class(f"{HADOOP}.fs.FileContext"), _class(f"{HADOOP}.fs.Options$Rename")
             options = _gateway().new_array(overwrite, 1)
             options[0] = overwrite.OVERWRITE
             context.getFileContext(path.toUri(), _conf()).rename(path, _java_path(target), options)
@@ -140,7 +142,7 @@ class StorePath:
     def copy(self, target: "StorePath", *, delete: bool = False) -> None:
         """Copy a file or a folder within its store, over an existing one. delete: remove the source afterwards."""
         with self._asked() as (files, path):
-            _jvm().org.apache.hadoop.fs.FileUtil.copy(files, path, files, _java_path(target), delete, True, _conf())
+            _class(f"{HADOOP}.fs.FileUtil").copy(files, path, files, _java_path(target), delete, True, _conf())
 
     def remove(self) -> None:
         """Delete a file, or a folder with everything in it, if it exists."""
@@ -163,8 +165,7 @@ class StorePath:
         kind, said = str(error.getClass().getName()), str(error.toString()).splitlines()[0]
         if kind == "java.io.FileNotFoundException":
             return FileNotFoundError(self.uri)
-        jvm = _jvm()
-        is_io = jvm.java.lang.Class.forName("java.io.IOException").isInstance(error)
+        is_io = _class("java.lang.Class").forName("java.io.IOException").isInstance(error)
         if is_io and not kind.endswith("UnsupportedFileSystemException"):
             return CheckpointUnreachableError(
                 f"checkpoint {self.uri!r}: its store does not answer, or refuses: {said}; see that it can be reached, "
@@ -172,7 +173,7 @@ class StorePath:
             )
         return PipelineError(
             f"checkpoint {self.uri!r}: Spark has no file system for it: {said}; give Spark its jars, such as --conf "
-            f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{jvm.org.apache.hadoop.util.VersionInfo.getVersion()} "
+            f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{_class(f'{HADOOP}.util.VersionInfo').getVersion()} "
             "for s3a, or mount the store and give the folder where it is mounted"
         )
 
@@ -259,15 +260,18 @@ def _copy_folder(source: StorePath, target: StorePath) -> None:
 
 
 def _java_path(path: StorePath) -> Any:
-    return _jvm().org.apache.hadoop.fs.Path(path.uri)
+    return _class(f"{HADOOP}.fs.Path")(path.uri)
 
 
 def _conf() -> Any:
     return _context()._jsc.hadoopConfiguration()
 
 
-def _jvm() -> Any:
-    return _context()._jvm
+def _class(name: str) -> Any:
+    # Imported here for the same reason as in `_asked`.
+    from tidegauge.pipelines.spark.java_classes import java_class
+
+    return java_class(_context()._jvm, name)
 
 
 def _gateway() -> Any:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from tidegauge.pipelines.checkpoint.files import CheckpointPath
 from tidegauge.pipelines.checkpoint.folder import committed_offset
 from tidegauge.pipelines.errors import Gap, InputLostError
+from tidegauge.pipelines.spark.java_classes import java_class
 
 Topics = Sequence[str] | re.Pattern[str]
 
@@ -28,6 +29,8 @@ REFRESH_SECONDS = 2.0
 LAG_TIMEOUT_MS = 3_000
 # As long as Spark's own consumer waits, because a batch cannot begin without the ids of its topics.
 IDS_TIMEOUT_MS = 60_000
+
+ADMIN, COMMON = "org.apache.kafka.clients.admin", "org.apache.kafka.common"
 
 
 class KafkaAdmin:
@@ -44,13 +47,13 @@ class KafkaAdmin:
 
     def close(self) -> None:
         if "_client" in self.__dict__:
-            self._client.close(self._jvm.java.time.Duration.ZERO)
+            self._client.close(self._class("java.time.Duration").ZERO)
             del self._client
 
     def topic_ids(self) -> dict[str, str]:
         """Return each topic's id, which Kafka assigns when it is created; none if the broker is older than 2.8."""
         ids = {topic: found.topicId() for topic, found in self._described(IDS_TIMEOUT_MS).items()}
-        none = self._jvm.org.apache.kafka.common.Uuid.ZERO_UUID
+        none = self._class(f"{COMMON}.Uuid").ZERO_UUID
         return {topic: each.toString() for topic, each in ids.items() if not each.equals(none)}
 
     def partitions(self) -> dict[str, list[int]]:
@@ -58,13 +61,13 @@ class KafkaAdmin:
         return {topic: [part.partition() for part in found.partitions()] for topic, found in described}
 
     def earliest_and_latest(self) -> tuple[Offsets, Offsets]:
-        specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        specs = self._class(f"{ADMIN}.OffsetSpec")
         earliest, latest = self._listed(specs.earliest(), specs.latest())
         return earliest, latest
 
     def offsets_at(self, ms: int) -> Offsets:
         """Return each partition's first offset at a time or later; the one after its last message if there is none."""
-        specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
+        specs = self._class(f"{ADMIN}.OffsetSpec")
         found, latest = self._listed(specs.forTimestamp(ms), specs.latest())
         return {
             topic: {each: offset if offset >= 0 else latest[topic][each] for each, offset in partitions.items()}
@@ -72,29 +75,27 @@ class KafkaAdmin:
         }
 
     def _listed(self, *specs: Any) -> list[Offsets]:
-        kafka, jvm = self._jvm.org.apache.kafka.clients.admin, self._jvm
+        topic_partition = self._class(f"{COMMON}.TopicPartition")
         partitions = [
-            jvm.org.apache.kafka.common.TopicPartition(topic, part.partition())
+            topic_partition(topic, part.partition())
             for topic, found in self._described(LAG_TIMEOUT_MS).items()
             for part in found.partitions()
         ]
-        committed = kafka.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
-        committed = committed.timeoutMs(LAG_TIMEOUT_MS)
-        asked = [_java_map(jvm, [(partition, spec) for partition in partitions]) for spec in specs]
+        only_committed = self._class(f"{COMMON}.IsolationLevel").READ_COMMITTED
+        committed = self._class(f"{ADMIN}.ListOffsetsOptions")(only_committed).timeoutMs(LAG_TIMEOUT_MS)
+        asked = [self._map((partition, spec) for partition in partitions) for spec in specs]
         answers = [self._client.listOffsets(each, committed).all() for each in asked]
         return [_offsets(self._within(LAG_TIMEOUT_MS, each)) for each in answers]
 
     @cached_property
     def _client(self) -> Any:
-        settings = _java_map(
-            self._jvm, [(name.removeprefix("kafka."), value) for name, value in self._settings.items()]
-        )
-        return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        settings = self._map((name.removeprefix("kafka."), value) for name, value in self._settings.items())
+        return self._class(f"{ADMIN}.AdminClient").create(settings)
 
     def _described(self, timeout_ms: int) -> dict[str, Any]:
-        options = self._jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions().timeoutMs(timeout_ms)
+        options = self._class(f"{ADMIN}.DescribeTopicsOptions")().timeoutMs(timeout_ms)
         names = self._names(timeout_ms)
-        asked = self._client.describeTopics(_java_list(self._jvm, names), options).allTopicNames()
+        asked = self._client.describeTopics([*names], options).allTopicNames()
         described = self._within(timeout_ms, asked)
         return {topic: described[topic] for topic in names}
 
@@ -109,7 +110,17 @@ class KafkaAdmin:
 
         Needed because the client applies a time-out to most of the requests that it sends for a call, but not to all.
         """
-        return answer.get(timeout_ms + 1_000, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+        return answer.get(timeout_ms + 1_000, self._class("java.util.concurrent.TimeUnit").MILLISECONDS)
+
+    def _class(self, name: str) -> Any:
+        return java_class(self._jvm, name)
+
+    def _map(self, items: Iterable[tuple[Any, Any]]) -> Any:
+        # Not a dict, because each key of another Java class would be asked for its hash.
+        made = self._class("java.util.HashMap")()
+        for key, value in items:
+            made.put(key, value)
+        return made
 
 
 class Lag:
@@ -177,17 +188,3 @@ def first_offsets(checkpoint: CheckpointPath, place: int) -> Offsets | None:
     except (OSError, ValueError):
         return None
     return offsets
-
-
-def _java_list(jvm: Any, items: Iterable[str]) -> Any:
-    made = jvm.java.util.ArrayList()
-    for item in items:
-        made.add(item)
-    return made
-
-
-def _java_map(jvm: Any, items: Iterable[tuple[Any, Any]]) -> Any:
-    made = jvm.java.util.HashMap()
-    for key, value in items:
-        made.put(key, value)
-    return made

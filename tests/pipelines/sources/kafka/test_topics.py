@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from py4j.java_gateway import JVMView
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
@@ -181,6 +182,21 @@ def test_a_topic_that_was_made_again_is_refused_until_it_is_counted_from_its_sta
 
     assert refused == {"a": 2}
     assert counts(workspace) == {"a": 2, "b": messages}
+
+
+def test_a_batch_asks_for_its_id_without_a_search_for_classes(spark, broker, topic, monkeypatch):
+    """Java looks for each part of a package in all of Spark's jars."""
+    topic.send(event("a"))
+    source = source_of(broker, topic)
+    source.load(spark)
+    first = source.identity()
+    asked, ask = [], JVMView.__getattr__
+    monkeypatch.setattr(JVMView, "__getattr__", lambda jvm, name: asked.append(name) or ask(jvm, name))
+
+    assert source.identity() == first != {}
+    assert asked == []
+    assert spark.sparkContext._jvm.java
+    assert asked == ["java"]
 
 
 def test_a_topic_that_does_not_exist_is_named_and_tried_again(spark, broker):
