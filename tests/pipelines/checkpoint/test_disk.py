@@ -94,6 +94,19 @@ def test_a_pipeline_goes_on_after_a_power_cut_took_the_end_of_its_newest_files(w
     assert bool(re.search(message_of("A power cut has torn the checkpoint", 1), caplog.text)) is was_cut
 
 
+def test_a_driver_that_was_killed_while_its_first_plan_was_written_starts_again(workspace):
+    """Spark by itself refuses a folder of plans that has files but no plan."""
+    workspace.land("1.txt", "dog")
+    plans = workspace.checkpoint / "offsets"
+    plans.mkdir(parents=True)
+    (plans / ".0.5e24ae1b.tmp").write_text("v1")  # as a kill leaves it
+    (plans / "0").write_text("v1")  # as a power cut does
+
+    workspace.run(word_count(workspace.input))
+
+    assert counts(workspace) == {"dog": 1}
+
+
 @pytest.mark.parametrize("lost", [("offsets/1", "sources/0/1"), ("offsets/1",), ("sources/0/1",)], ids=" and ".join)
 def test_a_pipeline_goes_on_after_a_power_cut_took_the_newest_plan_or_its_files_and_left_the_note(workspace, lost):
     """Spark by itself runs the batch before again, which the ledger refuses, or counts the last files twice."""
