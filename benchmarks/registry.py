@@ -37,6 +37,7 @@ from benchmarks.nexmark import benchmark as nexmark
 from benchmarks.peers import feast_lookup, trident_batches
 from benchmarks.yahoo import benchmark as yahoo
 from benchmarks.yahoo import kills as yahoo_kills
+from benchmarks.yahoo import many as yahoo_many
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,12 @@ _MODULES = {
     "network": network,
 }
 # Benchmarks that need a separate environment, and therefore run only if they are named.
-_PEERS = {"feast": feast_lookup, "trident": trident_batches, "yahoo": yahoo, "yahoo-kills": yahoo_kills}
+_PEERS = {
+    "feast": feast_lookup,
+    "trident": trident_batches,
+    "yahoo": yahoo,
+    "yahoo-many": yahoo_many,
+    "yahoo-kills": yahoo_kills,
+}
 BENCHMARKS = {name: Benchmark(name, module) for name, module in {**_MODULES, **_PEERS}.items()}
 ALL = list(_MODULES)

@@ -40,8 +40,9 @@ without writing anything: `.venv/bin/python -m benchmarks lookup`.
 
 Two peers need separate environments in `.tidegauge/peers`, and run only if they are named. Install Feast with
 `.venv/bin/python -m benchmarks.peers feast`, and compile Storm Trident, which takes Maven and a JDK, with
-`.venv/bin/python -m benchmarks.peers trident`. Then run `make bench ARGS="feast trident yahoo yahoo-kills"`. The last
-two are compared with Trident too, take an hour or more, and fetch Kafka from Maven when they start.
+`.venv/bin/python -m benchmarks.peers trident`. Then run them by name, as `make bench ARGS="feast trident yahoo"`. The
+three whose names begin with `yahoo` are compared with Trident too, take half an hour or more, and fetch Kafka from
+Maven when they start.
 """
 
 # A ratio in the first table, by the kind of its figure.

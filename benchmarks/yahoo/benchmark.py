@@ -7,10 +7,8 @@ Redis (the others). The **final-event latency** of a window is the time of its l
 percentile exceeds ten seconds, the time of one window; `highest_rate` is the highest at which it did not. Every run
 ends with the benchmark's own check, which compares each window with the events that were sent.
 
-`many_campaigns` is the variant of a million campaigns and windows of an hour, without a join: the time of a lookup of
-100 random campaigns while events are counted, and how long after the last event all are counted. `single_core` parses
-and counts the same lines in one Python process, without Kafka, a store or protection from failures, so it shows what
-these cost.
+`single_core` parses and counts the same lines in one Python process, without Kafka, a store or protection from
+failures, so it shows what these cost.
 
 A rate does not count as reached if the sender was more than a second late, or a window was wrong. The sender can be
 late because the engine takes the processor from it, as Trident does, whose latency is the lowest.
@@ -19,12 +17,8 @@ The sender, Kafka, the engine and the stores share this machine, while the publi
 the percentiles change with the rate, and not the rates themselves with those of others.
 """
 
-import random
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +28,7 @@ from benchmarks.peers.environments import TRIDENT_PROJECT, pinned, trident_class
 from benchmarks.yahoo.engines import ENGINES, Window
 from benchmarks.yahoo.events import WINDOW_MS, Events, counted
 from benchmarks.yahoo.load import sending
-from benchmarks.yahoo.runs import DRAIN_SECONDS, TOPIC, Run, final_latencies, running, warm_up
+from benchmarks.yahoo.runs import DRAIN_SECONDS, TOPIC, final_latencies, running, warm_up
 
 UNEQUAL = {
     "by_hand": (
@@ -50,15 +44,13 @@ UNEQUAL = {
         "count is written."
     ),
 }
-SEEDS = "ids and choices of a round's events: the round, from 0; the campaigns that are looked up: 0"
+SEEDS = "ids and choices of a round's events: the round, from 0"
 VERSIONS = {name: pinned(rf"<{name.lower()}\.version>(.+)</", TRIDENT_PROJECT) for name in ("Storm", "Kafka")}
 
-RATE, SECONDS, ROUNDS, CAMPAIGNS = 10_000, 60, 5, 1_000_000
+RATE, SECONDS, ROUNDS = 10_000, 60, 5
 STEPS = 6  # 10,000 to 320,000 events/s
 LATENCY_LIMIT_MS = WINDOW_MS
 BEHIND_LIMIT_SECONDS = 1.0  # of the sender; a run in which it was later does not count as one at that rate
-HOUR_MS = 3_600_000
-LOOKED_UP, LOOKUP_PAUSE_SECONDS = 100, 0.1
 REFERENCES = ("trident", "by_hand")
 PARSED = 200_000
 
@@ -83,13 +75,11 @@ class Latency:
         return within and self.all_counted and not self.wrong
 
 
-def run(rate: int = RATE, seconds: int = SECONDS, keys: int = CAMPAIGNS, rounds: int = ROUNDS) -> Iterator[Case]:
-    """Yield the cases. rate: of the first step. seconds: of each run. keys: campaigns of the variant."""
+def run(rate: int = RATE, seconds: int = SECONDS, rounds: int = ROUNDS) -> Iterator[Case]:
+    """Yield the cases. rate: of the first step. seconds: of each run."""
     trident_classpath()  # raises MissingPeerError before anything is started
     yield median_case("single_core", [_single_core(number) for number in range(rounds)], "events/s")
     yield from _rising_rates(rate, seconds, rounds)
-    for engine in ENGINES:
-        yield from _many_campaigns(engine, rate, seconds, keys)
 
 
 def _single_core(seed: int) -> float:
@@ -148,44 +138,3 @@ def _latency_cases(rate: int, measured: Mapping[str, Sequence[Latency]]) -> Iter
     for engine, runs in measured.items():
         yield median_case(f"at_{rate}_{engine}_wrong", [each.wrong for each in runs], "windows")
         yield median_case(f"at_{rate}_{engine}_sender_behind", [each.sender_behind for each in runs], "s")
-
-
-def _many_campaigns(engine: str, rate: int, seconds: int, campaigns: int) -> Iterator[Case]:
-    events = Events(0, campaigns, joined=False, window_ms=HOUR_MS)
-    with running(engine, events) as run:
-        with sending(run.broker, TOPIC, events) as load:
-            warm_up(run, load, rate)
-            with lookups(run) as taken:
-                load.at_rate(rate, seconds)
-        sent = time.monotonic()
-        run.until_counted(DRAIN_SECONDS)
-        behind = time.monotonic() - sent
-        check = run.check()
-    for percent in (50, 99):
-        yield Case(f"many_campaigns_{engine}_lookup_p{percent}", 1000 * percentile(taken, percent), "ms")
-    yield Case(f"many_campaigns_{engine}_all_counted_after", behind, "s")
-    yield Case(f"many_campaigns_{engine}_windows", check.windows, "windows")
-    yield Case(f"many_campaigns_{engine}_wrong", check.wrong, "windows")
-
-
-@contextmanager
-def lookups(run: Run) -> Iterator[list[float]]:
-    """Look up 100 random campaigns again and again while the block runs; yield the list of the seconds they took."""
-    taken: list[float] = []
-    chance, ended = random.Random(0), threading.Event()
-
-    def look_up() -> None:
-        while not ended.wait(LOOKUP_PAUSE_SECONDS):
-            start = int(time.time() * 1000) // HOUR_MS * HOUR_MS
-            keys = [(campaign, start) for campaign in chance.sample(run.place.events.campaigns, LOOKED_UP)]
-            began = time.perf_counter()
-            run.engine.look_up(keys)
-            taken.append(time.perf_counter() - began)
-
-    with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(look_up)
-        try:
-            yield taken
-        finally:
-            ended.set()
-        looking.result()
