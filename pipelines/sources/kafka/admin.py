@@ -44,6 +44,7 @@ class KafkaAdmin:
         self._jvm: Any = spark.sparkContext._jvm
         self._settings = settings
         self._topics = topics
+        self._partitions: dict[tuple[str, int], Any] = {}
 
     def close(self) -> None:
         if "_client" in self.__dict__:
@@ -57,8 +58,9 @@ class KafkaAdmin:
         return {topic: each.toString() for topic, each in ids.items() if not each.equals(none)}
 
     def partitions(self) -> dict[str, list[int]]:
+        # Kafka numbers them from 0, without gaps.
         described = self._described(IDS_TIMEOUT_MS).items()
-        return {topic: [part.partition() for part in found.partitions()] for topic, found in described}
+        return {topic: [*range(len(found.partitions()))] for topic, found in described}
 
     def earliest_and_latest(self) -> tuple[Offsets, Offsets]:
         specs = self._class(f"{ADMIN}.OffsetSpec")
@@ -75,17 +77,26 @@ class KafkaAdmin:
         }
 
     def _listed(self, *specs: Any) -> list[Offsets]:
-        topic_partition = self._class(f"{COMMON}.TopicPartition")
-        partitions = [
-            topic_partition(topic, part.partition())
-            for topic, found in self._described(LAG_TIMEOUT_MS).items()
-            for part in found.partitions()
-        ]
+        described = self._described(LAG_TIMEOUT_MS).items()
+        places = [(topic, number) for topic, found in described for number in range(len(found.partitions()))]
         only_committed = self._class(f"{COMMON}.IsolationLevel").READ_COMMITTED
         committed = self._class(f"{ADMIN}.ListOffsetsOptions")(only_committed).timeoutMs(LAG_TIMEOUT_MS)
-        asked = [self._map((partition, spec) for partition in partitions) for spec in specs]
+        asked = [self._map((self._partition(*place), spec) for place in places) for spec in specs]
         answers = [self._client.listOffsets(each, committed).all() for each in asked]
-        return [_offsets(self._within(LAG_TIMEOUT_MS, each)) for each in answers]
+        return [self._offsets(self._within(LAG_TIMEOUT_MS, each), places) for each in answers]
+
+    def _offsets(self, listed: Any, places: Sequence[tuple[str, int]]) -> Offsets:
+        # Asked by partition, because each step through a map of Java's is a message, and so is the end of each object.
+        offsets: Offsets = defaultdict(dict)
+        for topic, number in places:
+            offsets[topic][str(number)] = listed.get(self._partition(topic, number)).offset()
+        return offsets
+
+    def _partition(self, topic: str, number: int) -> Any:
+        place = topic, number
+        if place not in self._partitions:
+            self._partitions[place] = self._class(f"{COMMON}.TopicPartition")(topic, number)
+        return self._partitions[place]
 
     @cached_property
     def _client(self) -> Any:
@@ -97,7 +108,7 @@ class KafkaAdmin:
         names = self._names(timeout_ms)
         asked = self._client.describeTopics([*names], options).allTopicNames()
         described = self._within(timeout_ms, asked)
-        return {topic: described[topic] for topic in names}
+        return {topic: described.get(topic) for topic in names}
 
     def _names(self, timeout_ms: int) -> Sequence[str]:
         if not isinstance(self._topics, re.Pattern):
@@ -172,13 +183,6 @@ def check_partitions(where: str, read: Offsets, earliest: Offsets, latest: Offse
             left[topic][partition] = first
     if gaps:
         raise InputLostError(f"{where}: Kafka no longer has {', '.join(map(str, gaps))}", gaps, left)
-
-
-def _offsets(listed: Any) -> Offsets:
-    offsets: Offsets = defaultdict(dict)
-    for entry in listed.entrySet():
-        offsets[entry.getKey().topic()][str(entry.getKey().partition())] = entry.getValue().offset()
-    return offsets
 
 
 def first_offsets(checkpoint: CheckpointPath, place: int) -> Offsets | None:
