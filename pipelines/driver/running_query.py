@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from tidegauge.pipelines.checkpoint.files import CheckpointPath, checkpoint_folder
 from tidegauge.pipelines.errors import PipelineError
+from tidegauge.pipelines.spark.java_classes import java_class
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -118,5 +119,4 @@ def _active_queries(session: SparkSession) -> Any:
 
 
 def _uuid(session: SparkSession, text: str) -> Any:
-    assert session.sparkContext._jvm is not None
-    return session.sparkContext._jvm.java.util.UUID.fromString(text)
+    return java_class(session.sparkContext._jvm, "java.util.UUID").fromString(text)

@@ -12,6 +12,7 @@ from tidegauge.pipelines.sources.any_format import AnyFormat
 from tidegauge.pipelines.sources.guarantee import MATRIX, Spout
 from tidegauge.pipelines.sources.schemas import declared
 from tidegauge.pipelines.sources.source import Parsed
+from tidegauge.pipelines.spark.java_classes import java_class
 
 # Formats that need a package, with its Maven coordinates; the parts in braces depend on the release of Spark.
 PACKAGES = {
@@ -105,6 +106,5 @@ def _coordinates(format: str, spark: SparkSession) -> str | None:
     found = PACKAGES.get(format.casefold())
     if found is None:
         return None
-    assert spark._jvm is not None
-    scala = ".".join(spark._jvm.scala.util.Properties.versionNumberString().split(".")[:2])
+    scala = ".".join(java_class(spark._jvm, "scala.util.Properties").versionNumberString().split(".")[:2])
     return found.format(scala=scala, spark=spark.version, minor=".".join(spark.version.split(".")[:2]))

@@ -6,6 +6,8 @@ from uuid import uuid4
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql import Column, DataFrame, Row
 
+from tidegauge.pipelines.spark.java_classes import java_class
+
 
 class Observed:
     """A frame, and figures of all of its rows. Read `frame` instead of the frame that was passed in."""
@@ -53,5 +55,5 @@ class JobMetrics:
         """Return the figures of that name; None if the job has not read their frame."""
         if not self._metrics.contains(name):
             return None
-        utils = getattr(self._jvm, "org.apache.spark.sql.api.python.PythonSQLUtils")
+        utils = java_class(self._jvm, "org.apache.spark.sql.api.python.PythonSQLUtils")
         return CPickleSerializer().loads(utils.toPyRow(self._metrics.apply(name)))  # type: ignore
