@@ -50,7 +50,7 @@ NEEDS = {
     "merge": ["common", "packing", "arithmetic"],
     "publish": ["common"],
     "put": ["common", "packing"],
-    "rebuild": [],
+    "rebuild": ["common"],
     "remove": ["common"],
     "revert": ["common"],
     "status": [],

@@ -146,22 +146,27 @@ class OwnCluster:
         """Start a killed master again, which then follows the one that was promoted."""
         node.restart()
         wait_until(lambda: node.client.info("replication").get("master_link_status") == "up")
-        wait_until(lambda: all(self._has_replica(each) for each in self._masters_now()))
+        wait_until(lambda: all(self._has_replica(each) for each in self.masters_now()))
 
     def move_slot(self, slot: int, target: OwnRedis) -> None:
         """Move a slot with its keys to another master, as `redis-cli --cluster reshard` does."""
         source = self.owner(slot)
-        if source is target:
-            return
-        ids = {node: node.client.execute_command("CLUSTER MYID") for node in (source, target)}
-        target.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
-        source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+        if source is not target:
+            self.begin_move(slot, source, target)
+            self.end_move(slot, source, target)
+
+    def begin_move(self, slot: int, source: OwnRedis, target: OwnRedis) -> None:
+        """Announce the move of a slot; from now on the source makes no keys in it that it does not have."""
+        target.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", _id(source))
+        source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", _id(target))
+
+    def end_move(self, slot: int, source: OwnRedis, target: OwnRedis) -> None:
         while keys := source.client.execute_command("CLUSTER GETKEYSINSLOT", slot, 10):
             source.client.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
-        for node in (target, source, *self._masters_now()):
-            node.client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+        for node in (target, source, *self.masters_now()):
+            node.client.execute_command("CLUSTER SETSLOT", slot, "NODE", _id(target))
 
-    def _masters_now(self) -> list[OwnRedis]:
+    def masters_now(self) -> list[OwnRedis]:
         return [node for node in self.nodes if node.client.info("replication")["role"] == "master"]
 
     def master_of(self, key: str) -> OwnRedis:
@@ -193,6 +198,10 @@ def own_cluster(folder: Path) -> Iterator[OwnCluster]:
         cluster = OwnCluster(start)
         patch.setenv("TIDEGAUGE_REDIS_URL", cluster.url)
         yield cluster
+
+
+def _id(node: OwnRedis) -> bytes:
+    return node.client.execute_command("CLUSTER MYID")  # type: ignore[no-any-return]
 
 
 def _slot_owners(ranges: Any) -> Iterator[tuple[tuple[int, int], tuple[str, int]]]:

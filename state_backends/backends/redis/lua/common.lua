@@ -43,6 +43,28 @@ local function begin_write()
   redis.call("HDEL", KEYS[1], "")
 end
 
+-- Replaces everything in a hash. fields: names and values in turn. Returns whether there was no such hash.
+--
+-- Nothing is deleted first, because while Redis Cluster moves a slot to another node, a key that a script has deleted
+-- cannot be made again: the script would end there, and what it has done would stay.
+local function replace(key, fields)
+  local added, size = redis.call("HSET", key, unpack(fields)), redis.call("HLEN", key)
+  if size == #fields / 2 then
+    return added == size
+  end
+  local kept, gone = {}, {}
+  for i = 1, #fields, 2 do
+    kept[fields[i]] = true
+  end
+  for _, field in ipairs(redis.call("HKEYS", key)) do
+    if not kept[field] then
+      gone[#gone + 1] = field
+    end
+  end
+  redis.call("HDEL", key, unpack(gone))
+  return false
+end
+
 -- The guard counts the rows, from the first admission on, so that the count can be compared with the rows that exist.
 local function count_rows(change)
   if change ~= 0 and redis.call("HEXISTS", KEYS[1], "rows") == 1 then

@@ -43,8 +43,6 @@ local function timed(i, place)
   return value(i, place) or (missing and time)
 end
 
--- Changes nothing. It is here so that a full server refuses the script now, because after a DEL it refuses no write.
-redis.call("ZADD", KEYS[2], "XX", 0, "")
 local created, gone = 0, 0
 for i = 1, #KEYS - FIRST do
   local key, set = KEYS[FIRST + i], {}
@@ -55,11 +53,10 @@ for i = 1, #KEYS - FIRST do
       set[#set + 1] = text
     end
   end
-  if redis.call("DEL", key) == 0 then
+  if replace(key, set) then
     local added = redis.call("ZADD", KEYS[2], 0, member(key, prefix))
     created, gone = created + added, gone + 1 - added
   end
-  redis.call("HSET", key, unpack(set))
   local txid = value(i, TXID)
   if written[txid] then
     counts[txid] = (counts[txid] or 0) + redis.call("SADD", written[txid], member(key, prefix))

@@ -26,8 +26,8 @@ end
 
 local function put_back(key)
   local row = redis.call("HMGET", key, unpack(PREVIOUS))
-  redis.call("DEL", key)
   if not row[TXID] then
+    redis.call("DEL", key)
     count_rows(-redis.call("ZREM", KEYS[2], member(key, ARGV[2])))
     return
   end
@@ -38,17 +38,18 @@ local function put_back(key)
       set[#set + 1] = row[c]
     end
   end
-  redis.call("HSET", key, unpack(set))
+  replace(key, set)
 end
 
-local rows, forgotten = 0, 0
+local rows, members = 0, {}
 for i = 4, #KEYS do
   if redis.call("HGET", KEYS[i], "txid") == txid then
     put_back(KEYS[i])
     rows = rows + 1
   end
-  forgotten = forgotten + redis.call("SREM", KEYS[3], member(KEYS[i], ARGV[2]))
+  members[#members + 1] = member(KEYS[i], ARGV[2])
 end
+local forgotten = call_with_all("SREM", KEYS[3], members, #members)
 if forgotten > 0 and redis.call("HEXISTS", KEYS[1], "keys:" .. txid) == 1 then
   redis.call("HINCRBY", KEYS[1], "keys:" .. txid, -forgotten)
 end

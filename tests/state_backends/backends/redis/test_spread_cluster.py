@@ -16,6 +16,7 @@ from tests.state_backends.feed import views
 from tests.state_backends.store_feed import StoreFeed
 from tidegauge.state_backends import RedisBackingMap, state_reader
 from tidegauge.state_backends.backends.redis.archive import RedisArchive
+from tidegauge.state_backends.backends.redis.client import client as client_of_states
 from tidegauge.state_backends.backends.redis.keys import Buckets
 from tidegauge.state_backends.errors import BackendUnavailable, LostBatchesError
 
@@ -84,6 +85,36 @@ def nodes_with_rows(cluster, feed):
         for node in cluster.nodes[:3]
         if any(node.client.scan_iter(f"tidegauge:{{{feed.spec.name}.*}}:row:*", count=5_000))
     }
+
+
+def reverted(feed):
+    feed.run(EACH)
+    written(feed)
+    yield
+    # Its last step names the batch's record, which is empty by then, and so is refused.
+    with pytest.raises(BackendUnavailable):
+        feed.begin()
+    assert set(feed.read(*PAGES)) == {2}
+    assert {row.txid for _, row in rows_of(feed).scan()} == {2}
+
+
+def put_again(feed):
+    found = dict(rows_of(feed).scan())
+    yield
+    rows_of(feed).multi_put(list(found), list(found.values()))
+    assert dict(rows_of(feed).scan()) == found
+
+
+def rebuilt(feed):
+    yield
+    rows_of(feed).begin_rebuild()
+    assert list(rows_of(feed).scan()) == []
+    guards = [client_of_states(None).hgetall(names.guard) for names in Buckets(feed.spec).names]
+    assert guards == [{b"rebuilding": b"1"}] * BUCKETS
+
+
+def rows_of(feed):
+    return RedisBackingMap(client_of_states(None), feed.spec)
 
 
 def admitted(feed):
@@ -156,8 +187,23 @@ class TestCluster:
         assert feed.read("gone 1") == ["missing"]
         assert sums[-1][0] >= txid - 1
 
+    @pytest.mark.parametrize("work", [reverted, put_again, rebuilt])
+    def test_a_script_in_a_slot_that_is_moving_replaces_rows_and_loses_none(self, cluster, feed, work):
+        masters = cluster.masters_now()
+        owners = [(slot, cluster.owner(slot)) for slot in slots(feed)]
+        moves = [(slot, owner, masters[masters.index(owner) - 1]) for slot, owner in owners]
+        steps = work(feed)
+        next(steps)
+        for move in moves:
+            cluster.begin_move(*move)
+        try:
+            assert next(steps, "ended") == "ended"
+        finally:
+            for move in moves:
+                cluster.end_move(*move)
+
     def test_slots_move_while_batches_run(self, cluster, feed, summing):
-        masters = cluster._masters_now()
+        masters = cluster.masters_now()
 
         def move():
             for place, slot in enumerate(slots(feed)):
