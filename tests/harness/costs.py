@@ -86,6 +86,12 @@ class Recorder:
         self._since_loop = 0.0
         subprocess.Popen.__init__ = _counting(subprocess.Popen.__init__)  # type: ignore[method-assign]
 
+    def pytest_collection_finish(self) -> None:
+        # Each process collects all tests, which belongs to no folder.
+        now = cpu_seconds()
+        _cpu[RUN] += now - self._at
+        self._at = now
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
         folder = str(item.path.parent.relative_to(self._root))

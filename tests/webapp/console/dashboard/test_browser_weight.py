@@ -36,8 +36,7 @@ LOADED = """() => {
     }));
 }"""
 PAINTED = "performance.getEntriesByName('first-paint')[0].startTime"
-FETCHED = """() => [...document.querySelectorAll("meta[name^=late-]")]
-    .some(({ content }) => performance.getEntriesByName(new URL(content, location).href).length)"""
+TYPESET = "() => performance.getEntriesByType('resource').some((entry) => entry.name.endsWith('.woff2'))"
 DRAWN = "() => [...document.querySelectorAll('.drawing')].every((drawing) => drawing.querySelector('.uplot'))"
 STORED = "() => document.cookie.includes('tidegauge_styles=')"
 
@@ -56,7 +55,7 @@ def test_the_first_paint_waits_for_the_page_alone_and_typefaces_and_charts_come_
     if path == "/login":
         page.context.clear_cookies()
     page.goto(path)
-    page.wait_for_function(FETCHED)
+    page.wait_for_function(TYPESET)
     page.wait_for_function(DRAWN)
     page.evaluate("document.fonts.ready.then(() => null)")
 
