@@ -1,5 +1,6 @@
 """A real PgBouncer in front of a database of the tests."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -8,9 +9,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+MISSING = "no pgbouncer on this machine: apt-get install pgbouncer"
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+
+# `make rest` installs it, and so its tests are not for `make test`. On CI they fail without it.
+BEHIND_PGBOUNCER = [
+    pytest.mark.processes,
+    pytest.mark.skipif(PROGRAM is None and "CI" not in os.environ, reason=MISSING),
+]
 
 
 @contextmanager
@@ -28,7 +37,7 @@ def pgbouncer(database_url: str, folder: Path, *lines: str, mode: str = "transac
     for parent in folder.parents:
         if parent.owner() == "root" and parent not in (Path("/"), Path("/tmp")):  # noqa: S108
             parent.chmod(0o755)
-    assert PROGRAM is not None
+    assert PROGRAM is not None, MISSING
     process = subprocess.Popen([PROGRAM, "-q", "-u", "nobody", config])
     try:
         _wait_for(port)

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.pgbouncer import PROGRAM, pgbouncer
+from tests.pgbouncer import BEHIND_PGBOUNCER, pgbouncer
 from tests.state_backends.feed import Feed, views
 from tidegauge.pipelines.connections import connect
 from tidegauge.pipelines.driver.session import DriverSession
@@ -23,7 +23,7 @@ VIEWS = StateSpec("views", key={"page": "text"}, measures={"n": Count()})
 # What PgBouncer is told in many guides, so that clients which send settings can connect.
 IGNORING = "ignore_startup_parameters = options,extra_float_digits"
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer on this machine: apt-get install pgbouncer")
+pytestmark = BEHIND_PGBOUNCER
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.harness.waiting import eventually
-from tests.pgbouncer import PROGRAM, pgbouncer
+from tests.pgbouncer import BEHIND_PGBOUNCER, pgbouncer
 from tests.webapp.committed_flights import committed_flights
 from tests.webapp.events.events_server import events_server
 from tests.webapp.flights import Flights
@@ -27,10 +27,7 @@ from tidegauge.webapp.core import pooler
 from tidegauge.webapp.maintenance import services
 from tidegauge.webapp.serving import process_commands
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer on this machine: apt-get install pgbouncer"),
-]
+pytestmark = BEHIND_PGBOUNCER
 
 STATE = "/api/v1/states/flights_by_carrier"
 
