@@ -23,23 +23,26 @@ setup: $(DEV) ## create .venv with everything that tests and checks need
 demo: $(RUNTIME) ## run the whole system on this machine; options go in ARGS="..."
 	@$(BIN)/python manage.py demo $(ARGS)
 
-# Two processes, each with its own servers. Tests that share a Spark session, web server or browser run in one of them.
+# Processes with servers of their own. Tests that share a Spark session, web server or browser run in one of them.
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+PARALLEL := --dist loadgroup --no-loadscope-reorder
 BUDGET ?=
 WRITE_BUDGET := $(if $(filter write,$(BUDGET)),--write-budget)
 
 test: ready ## test the core in minutes; ARGS="tests/state_backends -k replay" runs some tests in one process
 ifeq ($(strip $(ARGS)),)
-	$(PYTEST) $(PARALLEL) -p no:schemathesis --tier quick $(WRITE_BUDGET)
+	$(PYTEST) $(PARALLEL) -n 2 -p no:schemathesis --tier quick $(WRITE_BUDGET)
 else
 	$(PYTEST) $(ARGS)
 endif
 
 check: test rest ## run all tests
 
-rest: tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes
-	$(PYTEST) $(PARALLEL) --tier rest --reversed $(WRITE_BUDGET)
+# Three, because these tests often wait for the processes that they start. Two are faster on a busy machine.
+PROCESSES ?= 3
+
+rest: tools ## run the tests that make test leaves out: Spark, Kafka, servers, browsers, crashes; PROCESSES=2
+	$(PYTEST) $(PARALLEL) -n $(PROCESSES) --tier rest --reversed $(WRITE_BUDGET)
 
 # An archive of Spark's classes, because Java loads them from it in half the time.
 $(ARCHIVE): $(DEV)

@@ -1,4 +1,4 @@
-from tests.harness.budget import SLOWEST, compared, lines, pace, read, table, write
+from tests.harness.budget import SLOWEST, compared, lines, pace, read, slower, table, write
 
 LINE = {"tests": 10, "servers": 1, "cpu": 200}
 THREE = {"tests/a": LINE, "tests/b": LINE, "tests/c": LINE}
@@ -9,11 +9,11 @@ def test_costs_of_the_line_are_no_problem():
 
 
 def test_a_count_may_be_above_its_line_by_one_per_process_and_then_is_named():
-    within = compared({"tests/a": LINE | {"servers": 3}}, {"tests/a": LINE})
-    above, *_ = compared({"tests/a": LINE | {"servers": 4}}, {"tests/a": LINE})
+    within = compared({"tests/a": LINE | {"servers": 4}}, {"tests/a": LINE})
+    above, *_ = compared({"tests/a": LINE | {"servers": 5}}, {"tests/a": LINE})
 
     assert within == compared({"tests/a": LINE | {"servers": 0}}, {"tests/a": LINE}) == []
-    assert above == "tests/a has 4 servers, its line says 1"
+    assert above == "tests/a has 5 servers, its line says 1"
 
 
 def test_one_test_more_and_one_less_are_named():
@@ -32,9 +32,18 @@ def test_a_folder_without_a_line_and_a_line_without_a_folder_are_named():
 def test_cpu_may_be_a_third_above_its_line_and_less_is_no_problem():
     assert compared(THREE | {"tests/a": LINE | {"cpu": 290}}, THREE) == []
     assert compared(THREE | {"tests/a": LINE | {"cpu": 20}}, THREE) == []
-    above, *_ = compared(THREE | {"tests/a": LINE | {"cpu": 341}}, THREE)
+    above, *_ = compared(THREE | {"tests/a": LINE | {"cpu": 353}}, THREE)
 
-    assert above.startswith("tests/a takes 341 units of CPU, its line says 200")
+    assert above.startswith("tests/a takes 353 units of CPU, its line says 200")
+
+
+def test_what_all_folders_take_more_is_a_problem_above_two_percent_of_the_tier():
+    five = dict.fromkeys(["tests/a", "tests/b", "tests/c", "tests/d", "tests/e"], LINE)
+    little, more = (five | {"tests/a": LINE | {"cpu": 350}, "tests/b": LINE | {"cpu": cpu}} for cpu in (350, 351))
+
+    assert [units for _, units in slower(little, five)] == [10, 10]
+    assert compared(little, five) == []
+    assert [problem.split()[0] for problem in compared(more, five)[:-1]] == ["tests/a", "tests/b"]
 
 
 def test_a_folder_may_be_as_slow_as_the_others_are_in_the_same_run_and_no_slower():
@@ -42,12 +51,12 @@ def test_a_folder_may_be_as_slow_as_the_others_are_in_the_same_run_and_no_slower
 
     assert pace(slow, THREE) == 1.4
     assert compared(slow, THREE) == []
-    above, *_ = compared(slow | {"tests/a": LINE | {"cpu": 445}}, THREE)
-    assert above.startswith("tests/a takes 445 units of CPU, its line says 200")
+    above, *_ = compared(slow | {"tests/a": LINE | {"cpu": 457}}, THREE)
+    assert above.startswith("tests/a takes 457 units of CPU, its line says 200")
 
 
 def test_what_makes_every_folder_slower_than_a_busy_machine_does_is_named_for_each():
-    slow = {place: LINE | {"cpu": 500} for place in THREE}
+    slow = {place: LINE | {"cpu": 510} for place in THREE}
 
     assert pace(slow, THREE) == SLOWEST
     assert [problem.split()[0] for problem in compared(slow, THREE)[:-1]] == sorted(THREE)
