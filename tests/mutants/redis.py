@@ -9,6 +9,7 @@ MERGE = ["tests/state_backends/backends/test_redis_merge.py"]
 BATCHES = ["tests/state_backends/backends/test_redis_batches.py"]
 BACKING_MAPS = ["tests/state_backends/backends/test_backing_maps.py"]
 SPREAD = ["tests/state_backends/backends/redis/test_spread.py"]
+CLUSTER = ["tests/state_backends/backends/redis/test_spread_cluster.py"]
 COMPARED = ["tests/state_backends/backends/test_comparison.py"]
 
 MUTANTS = [
@@ -67,6 +68,20 @@ MUTANTS = [
         "local refusal = fenced(ARGV[1])\n",
         "local refusal = nil\n",
         BATCHES,
+    ),
+    Mutant(
+        "redis/a-row-is-deleted-before-it-is-replaced",
+        LUA + "common.lua",
+        'local added, size = redis.call("HSET"',
+        'redis.call("DEL", key)\n  local added, size = redis.call("HSET"',
+        CLUSTER,
+    ),
+    Mutant(
+        "redis/a-replaced-row-keeps-its-other-fields",
+        LUA + "common.lua",
+        'redis.call("HDEL", key, unpack(gone))',
+        "",
+        [*BACKING_MAPS, *BATCHES],
     ),
     Mutant(
         "redis/a-retry-writes-before-it-has-reverted",
