@@ -1,16 +1,16 @@
 """Redis servers of a test's own, to be killed, promoted, filled and restarted: single ones, Sentinels, a cluster."""
 
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from tests.redis_port import reserved_port
 from tidegauge.pipelines.embedded.redis import redis_server
 
 SLOTS = 16_384
@@ -24,7 +24,7 @@ class OwnRedis:
     def __init__(self, folder: Path, *, sentinel: bool = False, **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.port = _free_port()
+        self.port = reserved_port()
         self._sentinel = sentinel
         self._log = folder / "server.log"
         self._config = folder / "redis.conf"
@@ -214,18 +214,3 @@ def _slot_owners(ranges: Any) -> Iterator[tuple[tuple[int, int], tuple[str, int]
 
 def _parts(info: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(name, part) for name, part in info.items() if isinstance(part, dict)]
-
-
-_taken: set[int] = set()
-
-
-def _free_port() -> int:
-    # The traffic between the nodes of a cluster takes the port 10,000 further on.
-    for port in range(41_000, 50_000):
-        with ExitStack() as held, suppress(OSError):
-            for number in (port, port + 10_000):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", number))
-            if port not in _taken:
-                _taken.add(port)
-                return port
-    raise AssertionError("no free port for a Redis")

@@ -1,7 +1,6 @@
 """A Redis of the tests' own: clients to which something happens, and a node of a cluster."""
 
 import contextlib
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 import redis
 
+from tests.redis_port import reserved_port
 from tidegauge.pipelines.embedded.redis import redis_server
 
 SLOTS = 16_384
@@ -39,7 +39,7 @@ class Interrupted(redis.Redis):
 @contextlib.contextmanager
 def cluster_node(folder: Path) -> Iterator[int]:
     """Start a cluster of one node, which refuses scripts that touch two slots or keys they do not name."""
-    port = _free_port()
+    port = reserved_port()
     options = {"port": port, "dir": folder, "cluster-enabled": "yes", "save": "", "bind": "127.0.0.1"}
     command = [redis_server(), *(text for name, value in options.items() for text in (f"--{name}", str(value)))]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
@@ -64,13 +64,3 @@ def _is_serving(client: redis.Redis) -> bool:
         return client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
     except redis.ConnectionError:
         return False
-
-
-def _free_port() -> int:
-    # The cluster's own traffic takes the port 10,000 further on.
-    for port in range(40_000, 50_000):
-        with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 10_000))
-            return port
-    raise AssertionError("no free port for a cluster's node")
