@@ -30,8 +30,6 @@ FEW = 80
 # The same tests took up to 1.5 times the units beside busy neighbours, because what they do needs more of the caches
 # than the loop does. A run that is slower still has become slower itself.
 SLOWEST = 1.6
-# What a process starts once, a Java for example, counts for the folder whose test came first: another in each run.
-PROCESSES = 3
 # Of the tier's CPU. In a quiet run a single folder was once at twice its line, which was half a percent of the tier.
 NOISE = 0.02
 
@@ -79,7 +77,7 @@ class Budget:
         elif is_whole(self._config):
             budget = read(FILE).get(tier, {})
             self.slower = [sentence for sentence, _ in slower(self.lines, budget)]
-            self.problems = compared(self.lines, budget)
+            self.problems = compared(self.lines, budget, self._config.option.numprocesses or 1)
             if self.problems and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -117,13 +115,13 @@ def lines(results: list[dict[str, Any]]) -> dict[str, Line]:
     }
 
 
-def compared(found: dict[str, Line], budget: dict[str, Line]) -> list[str]:
+def compared(found: dict[str, Line], budget: dict[str, Line], processes: int) -> list[str]:
     """Return a sentence for each cost that is above its line, and for tests that are missing."""
     problems = [
         f"{place} has {found.get(place, {}).get(what, 0)} {what}, its line says {budget.get(place, {}).get(what, 0)}"
         for place in sorted({*found, *budget})
         for what in COLUMNS
-        if not _fits(what, found.get(place, {}).get(what, 0), budget.get(place, {}).get(what, 0))
+        if not _fits(what, found.get(place, {}).get(what, 0), budget.get(place, {}).get(what, 0), processes)
     ]
     above = slower(found, budget)
     if sum(units for _, units in above) > NOISE * sum(line.get("cpu", 0) for line in budget.values()):
@@ -159,8 +157,9 @@ def pace(found: dict[str, Line], budget: dict[str, Line]) -> float:
     return min(max(median(ratios), 1.0), SLOWEST) if ratios else 1.0
 
 
-def _fits(what: str, number: int, allowed: int) -> bool:
-    return number == allowed if what == "tests" else number <= allowed + PROCESSES
+def _fits(what: str, number: int, allowed: int, processes: int) -> bool:
+    # What a process starts once, a Java for example, counts for the folder whose test came first: another in each run.
+    return number == allowed if what == "tests" else number <= allowed + processes
 
 
 def table(found: dict[str, Line]) -> list[str]:

@@ -49,6 +49,7 @@ for i = 4, #KEYS do
   end
   members[#members + 1] = member(KEYS[i], ARGV[2])
 end
+-- All at once, because a call about a set that is empty by then would end the script while a slot moves.
 local forgotten = call_with_all("SREM", KEYS[3], members, #members)
 if forgotten > 0 and redis.call("HEXISTS", KEYS[1], "keys:" .. txid) == 1 then
   redis.call("HINCRBY", KEYS[1], "keys:" .. txid, -forgotten)
