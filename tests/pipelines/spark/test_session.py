@@ -1,4 +1,6 @@
-"""The types of keys and measures in Spark: what the pipelines keep by type agrees with the table of types."""
+"""Spark's session: how tasks talk to Java, and the types of keys and measures, which agree with the table of types."""
+
+import os
 
 import pytest
 from pyspark.sql.types import StructType
@@ -30,3 +32,9 @@ def test_partitions_are_counted_of_rows_that_spark_has_and_of_a_query(spark):
     rows = spark.createDataFrame(spark.sparkContext.parallelize([(1,), (2,), (3,)], 3), "n int")
 
     assert [partitions_of(rows), partitions_of(rows.where("n > 1").repartition(2, "n"))] == [3, 2]
+
+
+def test_tasks_and_java_talk_over_a_unix_socket(spark):
+    rows = spark.sparkContext.parallelize([None], 1)
+
+    assert rows.map(lambda _: os.environ["PYTHON_UNIX_DOMAIN_ENABLED"]).collect() == ["True"]
