@@ -1,5 +1,10 @@
 """The Spark settings that Tidegauge sets."""
 
+import atexit
+import os
+import shutil
+import tempfile
+
 from pyspark.sql import SparkSession
 
 from tidegauge.pipelines.spark.versions import checkpoint_file_manager
@@ -52,18 +57,28 @@ SETTINGS = {
     "spark.sql.streaming.stopTimeout": "30s",
 }
 
-# Of a session whose tasks run on this machine.
-LOCAL_SETTINGS = {
-    # On, because over TCP a task of a small batch waits up to 40 ms: Spark sends its input in several parts and waits
-    # until Python's side has acknowledged the first, which the system delays. Four states of 20 flights took 235 ms a
-    # trigger and take 206 ms. Spark has it since 4.1. Left off on a cluster, because the path of such a socket must be
-    # shorter than 108 bytes, and the temporary folder of a container of YARN is longer.
-    "spark.python.unix.domain.socket.enabled": "true",
-}
+UNIX_SOCKETS, SOCKET_FOLDER = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
+SOCKET_NAME_BYTES = len("/.01234567-0123-0123-0123-0123456789ab.sock")  # as Spark names them
+MOST_PATH_BYTES = 103  # of a Unix socket, on macOS; 107 on Linux
 
 WRAP_SOURCES = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 PACKAGES_SETTING = "spark.jars.packages"  # the packages that the sources need are added to the user's
+
+
+def local_settings() -> dict[str, str]:
+    """Return the settings of a session whose tasks run on this machine: Java and Python talk over Unix sockets.
+
+    Over TCP a task of a small batch waits up to 40 ms: Spark sends its input in several parts and waits until Python's
+    side has acknowledged the first, which the system delays. Four states of 20 flights took 235 ms a trigger and take
+    206 ms. Spark has it since 4.1. The sockets are in a folder of their own, which is removed when this process ends,
+    because Spark leaves them unless it is stopped. If the folder's path is too long for a socket, TCP is used, and
+    on a cluster as well, because the temporary folder of a container of YARN is too long.
+    """
+    folder = tempfile.mkdtemp(prefix="tidegauge-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    fits = len(os.fsencode(folder)) + SOCKET_NAME_BYTES <= MOST_PATH_BYTES
+    return {UNIX_SOCKETS: "true", SOCKET_FOLDER: folder} if fits else {}
 
 
 def keep_limits_to_the_end(spark: SparkSession) -> None:

@@ -30,7 +30,7 @@ from tidegauge.pipelines.connections import MOST_WRITERS
 from tidegauge.pipelines.embedded.data_dir import PACKAGE, project_dir
 from tidegauge.pipelines.embedded.java import java_home
 from tidegauge.pipelines.errors import PipelineError, RuntimeSetupError
-from tidegauge.pipelines.spark.conf import LOCAL_SETTINGS, PACKAGES_SETTING, SETTINGS
+from tidegauge.pipelines.spark.conf import PACKAGES_SETTING, SETTINGS, local_settings
 from tidegauge.pipelines.spark.java_classes import keep_classes
 from tidegauge.pipelines.spark.jvm_log import start_java
 from tidegauge.pipelines.spark.user_conf import check_conf
@@ -73,7 +73,7 @@ def start_session(
     _set_environment(local)
     coordinates = ",".join(sorted({*packages, *filter(None, conf.get(PACKAGES_SETTING, "").split(","))}))
     settings = {"spark.master": master, "spark.app.name": name, "spark.sql.shuffle.partitions": str(partitions)}
-    settings |= {**SETTINGS, **(LOCAL_SETTINGS if local else {}), **conf}
+    settings |= {**SETTINGS, **(local_settings() if local else {}), **conf}
     settings |= {PACKAGES_SETTING: coordinates} if coordinates else {}
     settings |= {"spark.ui.enabled": "true", "spark.ui.port": str(ui_port)} if ui_port is not None else {}
     session = _create(settings, coordinates)
