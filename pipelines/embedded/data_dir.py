@@ -1,7 +1,9 @@
 """The data folder of the embedded servers: their data, passwords, locks, logs and ports."""
 
+import atexit
 import os
 import secrets
+import shutil
 import socket
 import tempfile
 import time
@@ -119,3 +121,10 @@ def _last_port(port_file: Path) -> int:
     except (OSError, ValueError):
         return free_port()
     return port if port > 0 and is_free(port) else free_port()
+
+
+def folder_until_exit(prefix: str) -> Path:
+    """Make a temporary folder. It is removed when this process ends, unless it is killed."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -3,7 +3,6 @@
 The servers' folder is removed when the process ends. If a run is killed, the next run removes its servers and folder.
 """
 
-import atexit
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ import psycopg
 from psycopg import sql
 
 from tidegauge.pipelines.embedded import servers
+from tidegauge.pipelines.embedded.data_dir import folder_until_exit
 from tidegauge.pipelines.embedded.shared_server import SharedServer
 from tidegauge.pipelines.errors import RuntimeSetupError
 
@@ -34,9 +34,8 @@ def start_temporary_servers(environ: MutableMapping[str, str] = os.environ) -> N
     Raises RuntimeSetupError if a server cannot be started.
     """
     remove_abandoned_servers()
-    home = Path(tempfile.mkdtemp(prefix=PREFIX))
-    # Registered first, so that it runs last: exit handlers run in reverse order, and the servers must stop before it.
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    # Made first, so that it is removed last: exit handlers run in reverse order, and the servers must stop before it.
+    home = folder_until_exit(PREFIX)
     environ["TIDEGAUGE_HOME"] = str(home)
     servers.ensure_servers(environ, durable=False)
 

@@ -1,12 +1,10 @@
 """The Spark settings that Tidegauge sets."""
 
-import atexit
 import os
-import shutil
-import tempfile
 
 from pyspark.sql import SparkSession
 
+from tidegauge.pipelines.embedded.data_dir import folder_until_exit
 from tidegauge.pipelines.spark.versions import checkpoint_file_manager
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -75,10 +73,9 @@ def local_settings() -> dict[str, str]:
     because Spark leaves them unless it is stopped. If the folder's path is too long for a socket, TCP is used, and
     on a cluster as well, because the temporary folder of a container of YARN is too long.
     """
-    folder = tempfile.mkdtemp(prefix="tidegauge-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = folder_until_exit("tidegauge-")
     fits = len(os.fsencode(folder)) + SOCKET_NAME_BYTES <= MOST_PATH_BYTES
-    return {UNIX_SOCKETS: "true", SOCKET_FOLDER: folder} if fits else {}
+    return {UNIX_SOCKETS: "true", SOCKET_FOLDER: str(folder)} if fits else {}
 
 
 def keep_limits_to_the_end(spark: SparkSession) -> None:

@@ -4,13 +4,11 @@ The machines of a cluster need no checkout of this project, because its package 
 into a folder that every Python worker imports from, so that code finds the package's data files, and byte code is kept.
 """
 
-import atexit
 import logging
 import os
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidegauge.pipelines.connections import MOST_WRITERS
-from tidegauge.pipelines.embedded.data_dir import PACKAGE, project_dir
+from tidegauge.pipelines.embedded.data_dir import PACKAGE, folder_until_exit, project_dir
 from tidegauge.pipelines.embedded.java import java_home
 from tidegauge.pipelines.errors import PipelineError, RuntimeSetupError
 from tidegauge.pipelines.spark.conf import PACKAGES_SETTING, SETTINGS, local_settings
@@ -156,8 +154,7 @@ def _own_interrupt() -> Iterator[None]:
 
 def ship(context: SparkContext, files: Iterable[Path] = ()) -> None:
     """Send our package and the user's code to the executors: modules, zips of packages, and packages."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegauge-code-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = folder_until_exit("tidegauge-code-")
     for path in [PACKAGE, *files]:
         if path.is_dir():
             # What follows the `#` is the name of the folder that Spark unpacks the archive into.
