@@ -1,5 +1,7 @@
 """Replays through Spark: whatever a failed attempt wrote and its replay contains, every tuple counts once."""
 
+import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -128,6 +130,25 @@ def test_a_batch_whose_entry_in_the_log_of_files_was_compacted_is_still_the_same
     assert (workspace.checkpoint / "sources" / "0" / "9.compact").exists()
     assert batches == []
     assert counts(workspace) == {"dog": 10}
+
+
+def test_entries_of_the_log_of_files_go_soon_after_a_compact_one_has_repeated_them(workspace):
+    """Spark lists the log in every batch, so entries kept for minutes slow down a busy pipeline."""
+    log = workspace.checkpoint / "sources" / "0"
+    workspace.spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    try:
+        for first, last in ((0, 10), (10, 12)):
+            for number in range(first, last):
+                workspace.land(f"{number}.txt", "dog")
+            workspace.run(words_and_lines(workspace.input, source=TextFiles))
+            for entry in log.iterdir():
+                a_minute_ago = time.time() - 60
+                os.utime(entry, (a_minute_ago, a_minute_ago))
+    finally:
+        workspace.spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+
+    assert {entry.name for entry in log.iterdir() if not entry.name.startswith(".")} == {"9.compact", "10", "11"}
+    assert counts(workspace) == {"dog": 12}
 
 
 @pytest.mark.parametrize("log", [True, False], ids=["without the log of files", "with the log of files"])
