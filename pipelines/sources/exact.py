@@ -7,7 +7,7 @@ values that Spark has read, and only a suspicious line is read a second time.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from operator import or_
 
@@ -127,7 +127,8 @@ def csv_misfit(line: str, texts: Column, row: Column, schema: StructType, not_pl
         return None
 
     def is_wrong(read: Column) -> Column:
-        return _or([F.lit(False), _any(read, schema, text_misfit)])  # type: ignore[return-value]
+        wrong = _any(read, schema, text_misfit)
+        return F.lit(False) if wrong is None else wrong
 
     return suspicious & _holds(is_wrong, texts)
 
@@ -153,8 +154,7 @@ def _or(conditions: Iterable[Column | None]) -> Column | None:
 def _any(value: Column, kind: DataType, predicate: Predicate) -> Column | None:
     """Return whether the predicate holds for any value inside `value`; None if it never does."""
     if isinstance(kind, StructType):
-        # The fields of one type as one list, because Spark plans the condition of each field again in every batch.
-        return _or(_any(*_together(values, each), predicate) for each, values in _by_type(value, kind).items())
+        return _or(_any(fields, each, predicate) for fields, each in _by_type(value, kind))
     if isinstance(kind, MapType):
         return _any(F.map_values(value), ArrayType(kind.valueType), predicate)
     if isinstance(kind, ArrayType):
@@ -164,15 +164,13 @@ def _any(value: Column, kind: DataType, predicate: Predicate) -> Column | None:
     return predicate(value, kind)
 
 
-def _by_type(row: Column, schema: StructType) -> dict[DataType, list[Column]]:
+def _by_type(row: Column, schema: StructType) -> Iterator[tuple[Column, DataType]]:
+    """Yield the fields of each type with it, several as one list, because Spark plans each condition in every batch."""
     values: dict[DataType, list[Column]] = defaultdict(list)
     for field in schema:
         values[field.dataType].append(row.getField(field.name))
-    return values
-
-
-def _together(values: Sequence[Column], kind: DataType) -> tuple[Column, DataType]:
-    return (values[0], kind) if len(values) == 1 else (F.array(*values), ArrayType(kind))
+    for kind, fields in values.items():
+        yield (fields[0], kind) if len(fields) == 1 else (F.array(*fields), ArrayType(kind))
 
 
 def _leaves(kind: DataType) -> Iterator[DataType]:
