@@ -19,8 +19,8 @@ from benchmarks.rows import KEYS, SALES, batch
 from benchmarks.servers import database
 from tidegauge.state_backends import PostgresBackingMap, StateSpec
 from tidegauge.state_backends.backends.postgres import tables
-from tidegauge.state_backends.backends.postgres.merge import merge_sql
-from tidegauge.state_backends.backends.postgres.rows import csv_rows
+from tidegauge.state_backends.backends.postgres.incoming import csv_rows
+from tidegauge.state_backends.backends.postgres.merge import BY_KEY, merge_sql
 from tidegauge.state_backends.spec.table import StateTable
 
 UNEQUAL = {
@@ -90,14 +90,15 @@ def _statement(program: str, conn: psycopg.Connection, txids: Iterator[int], rou
         with conn.cursor() as cursor:
             _copy(cursor, f"rows_{number}", batch(number))
     table = StateTable(ALONE)
-    statement, incoming = merge_sql(table).as_string(conn), table.incoming.as_string(conn)
+    statement, incoming = merge_sql(table, in_order=True).as_string(conn), table.incoming.as_string(conn)
     values = {"batch_time": "now()", "ttl": "NULL::interval", "txid": ":txid::bigint", "newest": ":txid::bigint"}
     for name, value in values.items():
         statement = statement.replace(f"%({name})s", value)
 
     def merge_alone(number: int) -> Timed:
         alone = Pgbench(program, conn, clients=1, variables={"txid": str(next(txids))})
-        done = alone.run([statement.replace(incoming, f"rows_{number}") + ";\n"], count=1)
+        merged = statement.replace(incoming, f"rows_{number}")
+        done = alone.run([f"BEGIN;\n{BY_KEY};\n{merged};\nCOMMIT;\n"], count=1)
         return Timed(KEYS, done.seconds)
 
     return merge_alone

@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 MERGE = "state_backends/backends/postgres/merge.py"
 ROWS = "state_backends/backends/postgres/rows.py"
+INCOMING = "state_backends/backends/postgres/incoming.py"
 SESSION = "state_backends/backends/postgres/session.py"
 CHANGELOG = "state_backends/changelog.py"
 CONNECTIONS = "pipelines/connections.py"
@@ -100,10 +101,45 @@ MUTANTS = [
         GENERIC,
     ),
     Mutant(
-        "merge/rows-come-in-any-order",
+        "merge/postgresql-takes-the-rows-as-they-come",
         MERGE,
-        '"FROM (SELECT {incoming} FROM {rows} ORDER BY {key} OFFSET 0) i "',
-        '"FROM (SELECT {incoming} FROM {rows} OFFSET 0) i "',
+        'order = sql.SQL("") if in_order else',
+        'order = sql.SQL("") if in_order or True else',
+        TESTS,
+    ),
+    Mutant(
+        "merge/arrow-takes-the-rows-as-they-come",
+        INCOMING,
+        "csv_rows(chunk.sort_by(order))",
+        "csv_rows(chunk)",
+        TESTS,
+    ),
+    Mutant(
+        "merge/several-sorted-chunks-are-taken-for-one",
+        INCOMING,
+        "self.in_order = chunks < 2",
+        "self.in_order = True",
+        TESTS,
+    ),
+    Mutant(
+        "merge/the-planner-chooses-how-rows-are-looked-up",
+        ROWS,
+        "                self._conn.execute(BY_KEY)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "merge/later-statements-of-the-transaction-are-planned-like-the-merge",
+        ROWS,
+        "                self._conn.execute(AS_BEFORE)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "merge/a-second-run-that-inserts-the-same-keys-fails",
+        ROWS,
+        "            if self._incoming.has_key_twice():",
+        "            if True:",
         TESTS,
     ),
     Mutant(

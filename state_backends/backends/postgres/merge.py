@@ -10,6 +10,8 @@ batch time counts as nothing. Transactional rows that carry this txid are skippe
 key whose count of rows becomes 0 is removed (see RowCount).
 """
 
+from typing import LiteralString
+
 from psycopg import sql
 
 from tidegauge.state_backends.committed import live_sql
@@ -21,24 +23,38 @@ TXID, CLOCK, TTL = sql.Placeholder("txid"), sql.Placeholder("batch_time"), sql.P
 # The newest batch whose rows may be there: `txid`, or the one before it where this is the first run of a task.
 NEWEST = sql.Placeholder("newest")
 
+# While the settings of the first statement are in force, until the second one, every row is looked up by its key. The
+# planner knows nothing of the incoming rows, and might read the whole state for a few of them. Without jit, because to
+# PostgreSQL 17 it costs so much to read the incoming rows in spite of the settings that it would compile the statement.
+_PLANS = "FROM unnest('{enable_hashjoin,enable_mergejoin,enable_seqscan,jit}'::text[]) name"
+BY_KEY: LiteralString = f"SELECT set_config(name, 'off', true) {_PLANS}"
+AS_BEFORE: LiteralString = f"SELECT set_config(name, NULL, true) {_PLANS}"
 
-def merge_sql(table: StateTable) -> sql.Composed:
-    """Return the statement; parameters txid, newest, batch_time and ttl, rows from the table `incoming`."""
+
+def merge_sql(table: StateTable, *, in_order: bool = False) -> sql.Composed:
+    """Return the statement; parameters txid, newest, batch_time and ttl, rows from the table `incoming`.
+
+    in_order: whether they lie there in key order, in which two runs of a task must lock theirs.
+    Run it while BY_KEY is in force. MERGE does not wait for another run of the task that is inserting the same key, and
+    fails with UniqueViolation: run it again then.
+    """
+    order = sql.SQL("") if in_order else sql.SQL("ORDER BY {}").format(columns(table.key))
     written = [*table.key, *table.values, "removed", "updated_at", *(["txid"] if table.keeps_txid else [])]
+    given = [sql.Identifier("i", name) for name in [*table.key, *table.values]]
     return sql.SQL(
-        # Sorted inside, so that what all rows have in common is not carried through the sort.
-        "INSERT INTO {table} AS t ({written}) SELECT i.*, {stamp} "
-        "FROM (SELECT {incoming} FROM {rows} ORDER BY {key} OFFSET 0) i "
-        "ON CONFLICT ({key}) DO UPDATE SET {assignments} WHERE {applies}"
+        "MERGE INTO {table} t USING (SELECT {incoming} FROM {rows} {order}) i ON {same} "
+        "WHEN MATCHED AND {applies} THEN UPDATE SET {assignments} "
+        "WHEN NOT MATCHED THEN INSERT ({written}) VALUES ({values})"
     ).format(
         table=table.name,
-        written=columns(written),
         incoming=columns([*table.key, *table.values]),
         rows=table.incoming,
-        stamp=commas([_is_empty(table, "i"), CLOCK, *([TXID] if table.keeps_txid else [])]),
-        key=columns(table.key),
-        assignments=commas(_assignments(table)),
+        order=order,
+        same=table.same_key("i", "t"),
         applies=_applies(table),
+        assignments=commas(_assignments(table)),
+        written=columns(written),
+        values=commas([*given, _is_empty(table, folds=False), CLOCK, *([TXID] if table.keeps_txid else [])]),
     )
 
 
@@ -111,7 +127,7 @@ def _applies(table: StateTable) -> sql.Composable:
 
 def _assignments(table: StateTable) -> list[sql.Composed]:
     assigned = {name: _folded(table, measure, suffix) for measure, suffix, name in _stored(table)}
-    assigned |= {"removed": _is_empty(table, "excluded"), "updated_at": CLOCK}
+    assigned |= {"removed": _is_empty(table, folds=True), "updated_at": CLOCK}
     if table.keeps_txid:
         assigned["txid"] = TXID
     if table.keeps_previous:
@@ -119,14 +135,13 @@ def _assignments(table: StateTable) -> list[sql.Composed]:
     return [sql.SQL("{} = {}").format(sql.Identifier(name), value) for name, value in assigned.items()]
 
 
-def _is_empty(table: StateTable, fresh: str) -> sql.Composable:
-    """Return whether the key has no rows any more, after the fold for row `excluded`. A null counts nothing."""
+def _is_empty(table: StateTable, *, folds: bool) -> sql.Composable:
+    """Return whether the key has no rows any more. folds: into row `t`, else there was none. A null counts nothing."""
     measure = table.spec.row_count
     if measure is None:
         return sql.SQL("false")
-    count = sql.Identifier(fresh, measure)
-    folded = count if fresh == "i" else _folded(table, measure, "")
-    return sql.SQL("({} IS NOT NULL AND {} = 0)").format(count, folded)
+    count = sql.Identifier("i", measure)
+    return sql.SQL("({} IS NOT NULL AND {} = 0)").format(count, _folded(table, measure, "") if folds else count)
 
 
 def _stored(table: StateTable) -> list[tuple[str, str, str]]:
@@ -144,7 +159,7 @@ def _shifted(name: str) -> sql.Composable:
 
 
 def _folded(table: StateTable, measure: str, suffix: str) -> sql.Composable:
-    fresh = sql.Identifier("excluded", stored_column(measure, suffix))
+    fresh = sql.Identifier("i", stored_column(measure, suffix))
     if not table.spec.folds_in_sql:
         return fresh
     return _chosen(table, _fold(table, measure, suffix, ""), _fold(table, measure, suffix, "prev_"), fresh)
@@ -177,5 +192,5 @@ def _fold(table: StateTable, measure: str, suffix: str, version: str) -> sql.Com
         column = stored_column(measure, part)
         tail = f"_{part}" if part else ""
         names[f"stored{tail}"] = sql.Identifier("t", f"{version}{column}")
-        names[f"partial{tail}"] = sql.Identifier("excluded", column)
+        names[f"partial{tail}"] = sql.Identifier("i", column)
     return sql.SQL(aggregator.fold_sql[suffix]).format(**names)

@@ -1,6 +1,5 @@
 """A backing map in PostgreSQL: a typed table, rows addressed by arrays of keys, batches merged on the server."""
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -10,7 +9,15 @@ import psycopg
 from psycopg import sql
 
 from tidegauge.state_backends.backends.postgres import tables
-from tidegauge.state_backends.backends.postgres.merge import base_sql, incoming_sql, merge_sql, newer_sql
+from tidegauge.state_backends.backends.postgres.incoming import Incoming, copy_rows
+from tidegauge.state_backends.backends.postgres.merge import (
+    AS_BEFORE,
+    BY_KEY,
+    base_sql,
+    incoming_sql,
+    merge_sql,
+    newer_sql,
+)
 from tidegauge.state_backends.backends.postgres.row_codec import RowCodec
 from tidegauge.state_backends.dead_letters.letters import DeadLetter, refused_fold
 from tidegauge.state_backends.errors import (
@@ -29,9 +36,8 @@ from tidegauge.state_backends.spec.table import StateTable, columns, commas
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.csv as pa_csv
 else:
-    pa, pa_csv = OptionalModule("pyarrow"), OptionalModule("pyarrow.csv")
+    pa = OptionalModule("pyarrow")
 
 # Rows per round trip: bounds what is in memory beside the caller's own lists.
 CHUNK_KEYS = 10_000
@@ -62,6 +68,7 @@ class PostgresBackingMap:
             install(conn)
             tables.create_missing(conn, self._table)
         self._codec = RowCodec(self._table)
+        self._incoming = Incoming(conn, self._table)
 
     def multi_get(self, keys: Sequence[Key]) -> list[Versioned | None]:
         """Return the stored row of each key, in the order asked; None where a key is absent.
@@ -96,7 +103,7 @@ class PostgresBackingMap:
         names = [*self._table.key, *self._codec.columns]
         with self._conn.transaction():
             self._create(PUT, names)
-            self._copy_rows(PUT, names, map(self._codec.encode, typed, rows))
+            copy_rows(self._conn, PUT, names, map(self._codec.encode, typed, rows))
             if self._conn.execute(self._put_sql()).rowcount < len(typed):
                 self._refuse_older()
             self._conn.execute(sql.SQL("DROP TABLE {}").format(PUT))
@@ -192,39 +199,53 @@ class PostgresBackingMap:
         if not self.spec.measures:
             raise SpecError(f"state {self.spec.name!r}: has no measures to merge; use a map's multi_update")
         parameters = {"txid": txid, "newest": txid - first_run, "batch_time": batch_time, "ttl": self.spec.ttl}
-        names = [*self._table.key, *self._table.values]
         self.refused = []
         with self._conn.pipeline():
-            self._empty_incoming()
+            self._incoming.empty()
             answered = before() if before else None
         if answered:
             answered()
         keyed = batches if self.spec.key else map(_with_singleton, batches)
         if self.spec.folds_in_sql:
-            received = self._copy(self._table.incoming, names, keyed)
-            applied = self._merge_or_refuse(parameters, after)
+            received = self._incoming.copy_batches(keyed)
         else:
             folded = (self._fold(chunk, parameters) for chunk in _chunks(keyed))
-            received = sum(self._copy_rows(self._table.incoming, names, chunk) for chunk in folded) + len(self.refused)
-            applied = self._merge_incoming(parameters, after)
+            received = sum(map(self._incoming.copy_rows, folded)) + len(self.refused)
+        applied = self._merge_copied(parameters, after)
         merged = received - len(self.refused)
         if applied < merged and self._table.keeps_txid:
             self._refuse_newer(parameters)
         return merged
 
-    def _merge_or_refuse(self, parameters: dict[str, Any], after: Callable[[], object] | None) -> int:
+    def _merge_copied(self, parameters: dict[str, Any], after: Callable[[], object] | None) -> int:
         try:
-            return self._merge_incoming(parameters, after, savepoint=True)
+            return self._merge_incoming(parameters, after)
         except psycopg.errors.NumericValueOutOfRange:
-            # What was copied is still there.
-            self._conn.execute("ROLLBACK TO SAVEPOINT copied")
-            # psycopg may take statements as prepared that the server has skipped after the error. It forgets them in a
-            # rollback of its own.
-            with self._conn.transaction(force_rollback=True):
-                pass
+            if not self.spec.folds_in_sql:
+                raise
+            self._back_to_copied()
             # The statement does not say which row; Python finds it, by the same folds.
             self._refuse_incoming(parameters)
-            return self._merge_incoming(parameters, after)
+        except psycopg.errors.UniqueViolation as error:
+            self._back_to_copied()
+            # If no key comes twice, a run of the same task has inserted one meanwhile, and its row is seen now.
+            if self._incoming.has_key_twice():
+                raise self._key_twice(parameters) from error
+        return self._merge_incoming(parameters, after)
+
+    def _back_to_copied(self) -> None:
+        """Return to the savepoint after COPY."""
+        self._conn.execute("ROLLBACK TO SAVEPOINT copied")
+        # psycopg may take statements as prepared that the server has skipped after the error. It forgets them in a
+        # rollback of its own.
+        with self._conn.transaction(force_rollback=True):
+            pass
+
+    def _key_twice(self, parameters: dict[str, Any]) -> DuplicateKeyError:
+        return DuplicateKeyError(
+            f"state {self.spec.name!r}: batch {parameters['txid']} carries a key twice; "
+            f"combine its rows by {', '.join(self.spec.key) or 'nothing'} first"
+        )
 
     def _refuse_incoming(self, parameters: dict[str, Any]) -> None:
         """Take the keys whose fold leaves the range of its column out of the incoming rows."""
@@ -250,25 +271,20 @@ class PostgresBackingMap:
             self.refused.append(refused_fold(self.spec, key if self.spec.key else (), partial, error))
             return None
 
-    def _merge_incoming(
-        self, parameters: dict[str, Any], after: Callable[[], object] | None, *, savepoint: bool = False
-    ) -> int:
+    def _merge_incoming(self, parameters: dict[str, Any], after: Callable[[], object] | None) -> int:
         try:
             # psycopg's own context for savepoints would wait for each of its statements.
             with self._conn.pipeline():
-                if savepoint:
-                    self._conn.execute("SAVEPOINT copied")
-                merged = self._conn.execute(merge_sql(self._table), parameters)
-                if savepoint:
-                    self._conn.execute("RELEASE SAVEPOINT copied")
+                self._conn.execute("SAVEPOINT copied")
+                self._conn.execute(BY_KEY)
+                merged = self._conn.execute(merge_sql(self._table, in_order=self._incoming.in_order), parameters)
+                self._conn.execute(AS_BEFORE)
+                self._conn.execute("RELEASE SAVEPOINT copied")
                 if after:
                     after()
             return merged.rowcount
         except psycopg.errors.CardinalityViolation as error:
-            raise DuplicateKeyError(
-                f"state {self.spec.name!r}: batch {parameters['txid']} carries a key twice; "
-                f"combine its rows by {', '.join(self.spec.key) or 'nothing'} first"
-            ) from error
+            raise self._key_twice(parameters) from error
         except psycopg.errors.NotNullViolation as error:
             raise KeyShapeError(
                 f"state {self.spec.name!r}: batch {parameters['txid']} carries a key whose {error.diag.column_name} is "
@@ -291,40 +307,12 @@ class PostgresBackingMap:
     def _base_sql(self) -> bytes:
         return base_sql(self._table).as_bytes()
 
-    def _empty_incoming(self) -> None:
-        types = self._table.key | self._table.values
-        self._conn.execute(
-            sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {} ({}) ON COMMIT DELETE ROWS").format(
-                self._table.incoming,
-                commas(sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in types.items()),
-            )
-        )
-        self._conn.execute(sql.SQL("DELETE FROM {}").format(self._table.incoming))
-
     def _create(self, table: sql.Identifier, names: Iterable[str]) -> None:
         self._conn.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
                 table, columns(names), self._table.name
             )
         )
-
-    def _copy_rows(self, table: sql.Identifier, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-        received = 0
-        copy_in = sql.SQL("COPY {} ({}) FROM STDIN").format(table, columns(names))
-        with self._conn.cursor() as cursor, cursor.copy(copy_in) as copy:
-            for row in rows:
-                copy.write_row(row)
-                received += 1
-        return received
-
-    def _copy(self, table: sql.Identifier, names: Sequence[str], batches: Iterable["pa.RecordBatch"]) -> int:
-        received = 0
-        copy_in = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns(names))
-        with self._conn.cursor() as cursor, cursor.copy(copy_in) as copy:
-            for batch in batches:
-                copy.write(csv_rows(batch.select(names)))
-                received += batch.num_rows
-        return received
 
     def _refuse_newer(self, parameters: dict[str, Any]) -> None:
         newer = self._conn.execute(newer_sql(self._table), parameters).fetchone()
@@ -388,10 +376,3 @@ def _chunks(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
 
 def _with_singleton(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     return batch.append_column("singleton", pa.array([True] * batch.num_rows))
-
-
-def csv_rows(batch: "pa.RecordBatch") -> bytes:
-    """Return the batch as `COPY .. (FORMAT csv)` reads it."""
-    text = io.BytesIO()
-    pa_csv.write_csv(batch, text, pa_csv.WriteOptions(include_header=False))
-    return text.getvalue()

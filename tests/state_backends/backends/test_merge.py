@@ -1,6 +1,7 @@
 """The merge on PostgreSQL: what every merge promises, and what only a table or a transaction can show."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -22,6 +23,7 @@ from tests.contracts.merge import (
 from tests.state_backends.feed import arrow, let_time_pass, views
 from tests.state_backends.waiting import wait_until_blocked
 from tidegauge.state_backends import Min, PostgresBackingMap, Sum
+from tidegauge.state_backends.backends.postgres import incoming
 
 
 @pytest.fixture
@@ -74,29 +76,41 @@ class TestFold(FoldContract):
 
 
 class TestReplay(ReplayContract):
-    def test_two_runs_of_one_task_at_once_count_once(self, fresh, new_feed, connect):
+    @pytest.mark.parametrize("stored", [200, 100, 0])
+    def test_two_runs_of_one_task_at_once_count_once(self, fresh, new_feed, connect, stored):
         feed = new_feed(spec := fresh(VIEWS))
         task = [{"page": f"{n}", "n": 1} for n in range(200)]
-        feed.run(task)
+        feed.run(task[:stored])
         batch = feed.begin(1)
         one, two = connect(), connect()
 
-        thread = threading.Thread(target=feed.apply, args=(batch, spec, task[::-1], two))
-        with one.transaction():
-            feed.apply(batch, spec, task, one)
-            thread.start()
-        thread.join()
+        with ThreadPoolExecutor(1) as threads:
+            with one.transaction():
+                feed.apply(batch, spec, task, one)
+                again = threads.submit(feed.apply, batch, spec, task[::-1], two)
+                wait_until_blocked(one, two)
+            assert again.result() == 200
         feed.ledger.commit(batch)
 
-        assert {row.value["n"] for _, row in feed.backing(spec).scan()} == {2}
+        counts = [row.value["n"] for _, row in feed.backing(spec).scan()]
+        assert sorted(counts) == [1] * (200 - stored) + [2] * stored
 
-    def test_a_task_locks_its_rows_in_key_order_however_they_come(self, fresh, new_feed, connect):
+    @pytest.mark.parametrize("sorted_rows", [incoming.SORTED_ROWS, 1], ids=["by Arrow", "by PostgreSQL"])
+    def test_a_task_locks_its_rows_in_key_order_however_they_come(
+        self, fresh, new_feed, connect, monkeypatch, sorted_rows
+    ):
+        monkeypatch.setattr(incoming, "SORTED_ROWS", sorted_rows)
         feed = new_feed(spec := fresh(VIEWS))
         feed.run(views(("a", 1), ("z", 1)))
         batch, holder, task, other = feed.begin(1), connect(), connect(), connect()
         locked = f"SELECT page FROM tidegauge_state.{spec.name} WHERE page = %s FOR UPDATE SKIP LOCKED"
 
-        thread = threading.Thread(target=feed.apply, args=(batch, spec, views(("z", 1), ("a", 1)), task))
+        def write():
+            backing = PostgresBackingMap(task, spec)
+            with task.transaction():
+                backing.merge([*arrow(views(("z", 1))), *arrow(views(("a", 1)))], batch.txid, batch.batch_time)
+
+        thread = threading.Thread(target=write)
         with holder.transaction():
             holder.execute(locked, ["a"])
             thread.start()
@@ -148,6 +162,23 @@ class TestTable:
 
         assert any(is_hot(txid) for txid in range(4, 30))
 
+    def test_rows_are_looked_up_by_key_whatever_the_planner_expects(self, state, conn):
+        """It knows nothing of the incoming rows, and a plan that it keeps was made when the table was small."""
+        backing, merge = state(VIEWS)
+        task = [{"page": f"{n}", "n": 1} for n in range(500)]
+        reads = scans(conn, backing.spec.name)
+
+        for txid in range(1, 12):
+            merge(txid, *task)
+        with conn.transaction():
+            backing.merge(arrow(task), 12, MIDNIGHT)
+            settings = conn.execute(
+                "SELECT DISTINCT setting FROM pg_settings WHERE name IN ('enable_hashjoin', 'enable_seqscan', 'jit')"
+            ).fetchall()
+
+        assert settings == [("on",)]
+        assert scans(conn, backing.spec.name) == reads
+
     def test_keys_are_stored_in_byte_order_so_that_every_task_locks_them_in_one_order(self, state):
         backing, merge = state(VIEWS)
         pages = ["b", "B", "é", "a", ""]
@@ -157,6 +188,13 @@ class TestTable:
         assert [key for key, _ in backing.scan()] == sorted(
             ((page,) for page in pages), key=lambda key: key[0].encode()
         )
+
+
+def scans(conn, table):
+    """Return how many times a whole table was read."""
+    conn.execute("SELECT pg_stat_force_next_flush()")
+    conn.execute("SELECT pg_stat_clear_snapshot()")
+    return conn.execute("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = %s", [table]).fetchone()
 
 
 def updates(conn, table):
