@@ -92,9 +92,16 @@ class Reading(NamedTuple):
         return [replica.standing.reason for replica in self.replicas.all]
 
 
+def replays(standby: Server) -> bool:
+    return standby.query("SELECT pg_get_wal_replay_pause_state()") == [("not paused",)]
+
+
 @pytest.fixture
 def reading(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Reading]]:
-    """Sets up reading from servers, without the thread that checks them."""
+    """Sets up reading from servers, without the thread that checks them.
+
+    A replica has to replay what the primary had at the first check, which is waited for unless its replay is paused.
+    """
     made: list[Replicas] = []
 
     def arrange(*servers: Server | str, most_lag_seconds: float = MOST_LAG_SECONDS) -> Reading:
@@ -105,9 +112,18 @@ def reading(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         made.append(found)
         if servers:
             found.check()
-        for replica in found.all:
-            if "first check" in replica.standing.reason:
+
+        def none_is_late() -> bool:
+            late = [
+                server
+                for server, replica in zip(servers, found.all, strict=True)
+                if "first check" in replica.standing.reason and isinstance(server, Server) and replays(server)
+            ]
+            if late:
                 found.check()
+            return not late
+
+        eventually(none_is_late)
         return Reading(found)
 
     readers.clear_cache()

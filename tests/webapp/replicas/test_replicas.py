@@ -282,7 +282,7 @@ def extra_standby(cluster: Cluster) -> Iterator[Server]:
 
 def test_a_promoted_replica_answers_nothing_from_the_promotion_on(cluster, extra_standby, reading, api, commit):
     found = reading(extra_standby)
-    eventually(lambda: found.reasons() == [""])
+    assert found.reasons() == [""]
     newest = commit()
     cluster.caught_up(extra_standby)
     assert by_lookup(api) == newest
