@@ -230,7 +230,8 @@ class TestEpochs:
         txid = commit(feed, a=1)
         reset = listener.next()
 
-        assert (reset.event, reset.id, reset.data["epoch"]) == ("reset", txid, now)
+        assert (reset.event, reset.data["epoch"]) == ("reset", now)
+        assert reset.id in (txid - 1, txid)  # because the web process may ask before the batch is committed
         assert reset.data["reason"] == "batch 1 is of another epoch: the ledger went back and reuses its batch numbers"
 
     @pytest.mark.parametrize("query", ["", '?keys=["a"]'])
