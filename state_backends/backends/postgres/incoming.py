@@ -34,6 +34,7 @@ class Incoming:
         self._names = [*table.key, *table.values]
 
     def empty(self) -> None:
+        """Create the table unless the session has it, and empty it."""
         types = self._table.key | self._table.values
         self._conn.execute(
             sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {} ({}) ON COMMIT DELETE ROWS").format(
@@ -49,7 +50,7 @@ class Incoming:
         order = [(name, "ascending") for name in self._table.key]
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(self._table.incoming, columns(self._names))
         with self._conn.cursor() as cursor, cursor.copy(statement) as copy:
-            for chunk in _chunks(batch.select(self._names) for batch in batches):
+            for chunk in _joined(batch.select(self._names) for batch in batches):
                 copy.write(csv_rows(chunk.sort_by(order)))
                 received += chunk.num_rows
                 chunks += 1
@@ -87,13 +88,15 @@ def csv_rows(rows: "pa.RecordBatch | pa.Table") -> bytes:
     return text.getvalue()
 
 
-def _chunks(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.Table"]:
+def _joined(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.Table"]:
     """Yield the rows of some batches together, at least SORTED_ROWS unless they are the last."""
     held: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
         held.append(batch)
-        if sum(each.num_rows for each in held) >= SORTED_ROWS:
+        rows += batch.num_rows
+        if rows >= SORTED_ROWS:
             yield pa.Table.from_batches(held)
-            held = []
+            held, rows = [], 0
     if held:
         yield pa.Table.from_batches(held)

@@ -35,26 +35,27 @@ def merge_sql(table: StateTable, *, in_order: bool = False) -> sql.Composed:
     """Return the statement; parameters txid, newest, batch_time and ttl, rows from the table `incoming`.
 
     in_order: whether they lie there in key order, in which two runs of a task must lock theirs.
-    Run it while BY_KEY is in force. MERGE does not wait for another run of the task that is inserting the same key, and
-    fails with UniqueViolation: run it again then.
+    Run it while BY_KEY is in force. If another run of the task is inserting the same key, MERGE waits for it and fails
+    with UniqueViolation: run it again then.
     """
     order = sql.SQL("") if in_order else sql.SQL("ORDER BY {}").format(columns(table.key))
-    written = [*table.key, *table.values, "removed", "updated_at", *(["txid"] if table.keeps_txid else [])]
-    given = [sql.Identifier("i", name) for name in [*table.key, *table.values]]
+    names = [*table.key, *table.values]
+    written = [*names, "removed", "updated_at", *(["txid"] if table.keeps_txid else [])]
     return sql.SQL(
         "MERGE INTO {table} t USING (SELECT {incoming} FROM {rows} {order}) i ON {same} "
         "WHEN MATCHED AND {applies} THEN UPDATE SET {assignments} "
-        "WHEN NOT MATCHED THEN INSERT ({written}) VALUES ({values})"
+        "WHEN NOT MATCHED THEN INSERT ({written}) VALUES ({given}, {stamp})"
     ).format(
         table=table.name,
-        incoming=columns([*table.key, *table.values]),
+        incoming=columns(names),
         rows=table.incoming,
         order=order,
         same=table.same_key("i", "t"),
         applies=_applies(table),
         assignments=commas(_assignments(table)),
         written=columns(written),
-        values=commas([*given, _is_empty(table, folds=False), CLOCK, *([TXID] if table.keeps_txid else [])]),
+        given=columns(names, "i"),
+        stamp=commas([_is_empty(table, folds=False), CLOCK, *([TXID] if table.keeps_txid else [])]),
     )
 
 

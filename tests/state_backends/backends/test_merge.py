@@ -192,15 +192,15 @@ class TestTable:
 
 def scans(conn, table):
     """Return how many times a whole table was read."""
-    conn.execute("SELECT pg_stat_force_next_flush()")
-    conn.execute("SELECT pg_stat_clear_snapshot()")
-    return conn.execute("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = %s", [table]).fetchone()
+    return counters(conn, table, "seq_scan")
 
 
 def updates(conn, table):
     """Return how many rows of a table were updated, and how many of them without an index entry."""
+    return counters(conn, table, "n_tup_upd, n_tup_hot_upd")
+
+
+def counters(conn, table, names):
     conn.execute("SELECT pg_stat_force_next_flush()")
     conn.execute("SELECT pg_stat_clear_snapshot()")
-    return conn.execute(
-        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = %s", [table]
-    ).fetchone()
+    return conn.execute(f"SELECT {names} FROM pg_stat_user_tables WHERE relname = %s", [table]).fetchone()
